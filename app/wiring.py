@@ -22,6 +22,7 @@ from app.errors import InvalidInput, Unavailable
 from app.plugins import FoundProvider
 from app.ports.clock import Clock
 from app.ports.failures import HostFailures, ProcessHostFailures
+from app.ports.hosts import OwnHosts
 from app.ports.objects import ObjectStore
 from app.ports.pace import Pace, ProcessPace
 from app.ports.plugin import ProviderTools
@@ -29,6 +30,8 @@ from app.ports.prices import OwnPrices, ProcessOwnPrices
 from app.ports.provider import Provider
 from app.ports.unusable import UnusableProvider
 from app.services.access.bootstrap import bootstrap, make_owner_key
+from app.services.kit.seal import Sealer
+from app.services.pools.own_hosts import DatabaseHosts
 from app.settings import Settings
 from app.storage.directory import DirectoryStore
 from app.system import RandomIds, SystemClock
@@ -186,6 +189,7 @@ def _build(found: FoundProvider, settings: Settings, clock: Clock, database: Dat
         operation_timeout_s=settings.operation_timeout_s,
         logins=settings.logins,
         own_prices=build_own_prices(found.name, database),
+        hosts=build_hosts(settings, clock, database),
     )
     try:
         built: Provider = found.plugin.build(found.section, tools)
@@ -230,3 +234,8 @@ def build_host_failures(provider: str, database: Database | None) -> HostFailure
 def build_own_prices(provider: str, database: Database | None) -> OwnPrices:
     """What an owner set in place of a list's prices, as all processes know it; without a database, nothing."""
     return ProcessOwnPrices() if database is None else DatabaseOwnPrices(database, provider)
+
+
+def build_hosts(settings: Settings, clock: Clock, database: Database | None) -> OwnHosts | None:
+    """Hosts that have joined pools; without a database, none are known."""
+    return None if database is None else DatabaseHosts(database, Sealer.of(settings), clock, RandomIds(SystemClock()))

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import asyncpg
 
-from app.db.notify import CHECKS, CONTROL, JOB, NODE, OPERATIONS, named_in
+from app.db.notify import CHECKS, CONTROL, HOST, JOB, NODE, OPERATIONS, named_in
 
-_CHANNELS = (CONTROL, OPERATIONS, NODE, JOB, CHECKS)
+_CHANNELS = (CONTROL, OPERATIONS, NODE, JOB, CHECKS, HOST)
 _RETRY_S = 1.0
 _CHECK_S = 10.0
 

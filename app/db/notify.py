@@ -16,6 +16,7 @@ OPERATIONS = "allpass_operations"
 NODE = "allpass_node"  # payload: node id
 JOB = "allpass_job"  # payload: job ids
 CHECKS = "allpass_checks"
+HOST = "allpass_host"  # payload: host id
 
 _BETWEEN = ","  # ids in one payload
 _IDS_AT_ONCE = 200  # a payload has less than 8,000 bytes, and an id about 31
@@ -44,6 +45,11 @@ async def checks(connection: AsyncConnection) -> None:
 async def node(connection: AsyncConnection, node_id: str) -> None:
     """What this node's agent should do has changed."""
     await connection.execute(_NOTIFY, {"channel": NODE, "payload": node_id})
+
+
+async def host(connection: AsyncConnection, host_id: str) -> None:
+    """What this host of a pool should do has changed."""
+    await connection.execute(_NOTIFY, {"channel": HOST, "payload": host_id})
 
 
 async def job(connection: AsyncConnection, job_id: str) -> None:

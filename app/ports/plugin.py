@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from app.core.images.logins import RegistryLogins
 from app.ports.clock import Clock
 from app.ports.failures import HostFailures
+from app.ports.hosts import OwnHosts
 from app.ports.pace import Pace
 from app.ports.prices import OwnPrices, ProcessOwnPrices
 from app.ports.provider import Provider
@@ -56,7 +57,8 @@ class ProviderTools:
 
     `operation_timeout_s`: how long one call of the protocol may take, waiting for its turn included; an adapter's own
     timeouts lie within it. `logins`: for images of private registries.
-    `own_prices`: what an owner set in place of prices that a list of the adapter has.
+    `own_prices`: what an owner set in place of prices that a list of the adapter has. `hosts`: those that have joined a
+    pool; None: a tool runs alone.
     """
 
     clock: Clock
@@ -65,6 +67,7 @@ class ProviderTools:
     operation_timeout_s: float
     logins: RegistryLogins = field(default_factory=RegistryLogins)
     own_prices: OwnPrices = field(default_factory=ProcessOwnPrices)
+    hosts: OwnHosts | None = None
 
 
 @dataclass(frozen=True, slots=True)

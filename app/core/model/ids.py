@@ -32,6 +32,8 @@ Prefix = Literal[
     "bud",
     "sess",
     "door",
+    "host",
+    "mach",
 ]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

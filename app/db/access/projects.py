@@ -61,6 +61,13 @@ async def list_projects(
     return [_row(row) for row in await connection.execute(statement)]
 
 
+async def project_names(connection: AsyncConnection) -> list[tuple[str, str]]:
+    """Id and name of each project that is not archived."""
+    row = projects.c
+    rows = await connection.execute(select(row.id, row.name).where(row.archived_ms.is_(None)).order_by(row.id))
+    return [(row.id, row.name) for row in rows]
+
+
 async def lock_project(connection: AsyncConnection, project_id: str) -> ProjectRow | None:
     """The project, into which no job is submitted until this transaction ends."""
     found = await connection.execute(select(projects).where(projects.c.id == project_id).with_for_update())

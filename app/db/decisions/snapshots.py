@@ -15,7 +15,7 @@ from app.core.merging.transfer import IN_TURN, TOGETHER
 from app.core.model.image import ImageView
 from app.core.model.job import NO_AFFINITY
 from app.core.model.merge import MergeView
-from app.core.model.node import ProviderTraits
+from app.core.model.node import ProviderTraits, Tier
 from app.core.model.snapshot import JobView, RunView, Snapshot
 from app.db.access.projects import without_ahead
 from app.db.decisions.changed_rows import Looked, look, rows_changed
@@ -29,7 +29,8 @@ from app.db.merging.recipes import RECIPE_COLUMNS, recipes_of
 from app.db.offers.image_builds import builds_now
 from app.db.offers.listed import hosts_on_trial, recent_offers
 from app.db.offers.provider_states import closed_providers
-from app.db.tables import app_versions, image_builds, jobs, merges, nodes, runs
+from app.db.pools.offers import as_pools_have_it
+from app.db.tables import app_versions, image_builds, jobs, merges, nodes, pools, runs
 from app.db.unreadable import RowReading
 
 _JOBS_WITH_VERSION = select(jobs, app_versions.c.base_image, *RECIPE_COLUMNS).join(
@@ -100,7 +101,13 @@ async def read_snapshot(
         return None if changed is None else changed.get(table, frozenset())
 
     rentable = {(trait.provider, trait.tier) for trait in traits}
-    offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=offer_max_age_ms, reading=reading)
+    listed = await recent_offers(connection, now_ms=now_ms, max_age_ms=offer_max_age_ms, reading=reading)
+    offers = await reading.aside(
+        connection,
+        pools.name,
+        lambda: as_pools_have_it(connection, listed, now_ms=now_ms, reading=reading),
+        tuple(offer for offer in listed if offer.tier is not Tier.OWN),
+    )
     on_trial = await hosts_on_trial(connection)
     live = await memory.runs.read(connection, of(runs.name), reading)
     merged = await open_merges(connection, reading)
@@ -123,7 +130,8 @@ async def read_snapshot(
         offers=tuple(
             offer
             for offer in offers
-            if (offer.provider, offer.tier) in rentable and (offer.provider, offer.host) not in on_trial
+            if (offer.provider, offer.tier) in rentable
+            and (offer.shared_gpus or (offer.provider, offer.host) not in on_trial)
         ),
         traits=tuple(sorted(traits, key=lambda trait: (trait.provider, trait.tier))),
         closed=await reading.aside(

@@ -43,6 +43,7 @@ from app.db.tables.offers import (
     provider_paces,
     provider_states,
 )
+from app.db.tables.pools import host_machines, hosts, pool_tokens, pools
 from app.db.tables.runs import (
     allocations,
     artifacts,
@@ -80,6 +81,8 @@ __all__ = [
     "door_parts",
     "door_uploads",
     "host_failures",
+    "host_machines",
+    "hosts",
     "idempotency_keys",
     "image_builds",
     "installations",
@@ -104,6 +107,8 @@ __all__ = [
     "offers",
     "own_prices",
     "part_health",
+    "pool_tokens",
+    "pools",
     "profiles",
     "projects",
     "provider_checks",

@@ -1,0 +1,62 @@
+"""A pool: machines of a team's own, with what their owner says about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from app.core.model.money import ZERO, Money
+
+JOINED = "joined"  # the launcher of hosts that join by a token; others are providers of their own, as `slurm`
+CPU = "CPU"  # what a host without GPUs gives in their place
+DAY_MINUTES = 24 * 60
+WEEK_MINUTES = 7 * DAY_MINUTES
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """A part of each week, in minutes since Monday 00:00 UTC. `to` may lie behind the end of the week."""
+
+    from_minute: int
+    to_minute: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """`price` is of a GPU and hour. `preference`: pools with a lower one are filled first. `projects`: who may use it;
+    empty: all. `hours`: when; empty: always. `most_gpus` at once; None: as many as there are. `is_draining`: it takes
+    nothing new, and what runs there moves away."""
+
+    name: str
+    launcher: str = JOINED
+    price: Money = ZERO
+    preference: int = 0
+    projects: tuple[str, ...] = ()
+    hours: tuple[Hours, ...] = ()
+    most_gpus: int | None = None
+    is_draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostGpu:
+    """One GPU of a host, as the host says. `is_busy`: a process that is not ours uses it."""
+
+    index: int
+    name: str
+    memory_bytes: int
+    is_busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OwnHost:
+    """A machine that has joined. `taken`: indices of its GPUs, or of its shares where it has none, that are given out;
+    `awaited`: how many more of each kind are promised to nodes that have no machine yet. `is_open`: it is heard of, and
+    is not to be left."""
+
+    host_id: str
+    pool: str
+    cpus: int
+    memory_bytes: int
+    gpus: tuple[HostGpu, ...] = ()
+    taken: tuple[int, ...] = ()
+    awaited: dict[str, int] = field(default_factory=dict)
+    is_open: bool = True

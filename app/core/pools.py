@@ -1,0 +1,158 @@
+"""What a team's own machines offer now: every free GPU once, at its owner's price, to whom and when its owner says.
+
+Pure. Offers of one kind of GPU on one host share what is free there (`Offer.shared_gpus`): a plan that takes one leaves
+so much less for the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from app.core.model.money import Money
+from app.core.model.node import Tier
+from app.core.model.offer import Offer
+from app.core.model.pool import CPU, DAY_MINUTES, JOINED, WEEK_MINUTES, HostGpu, Hours, OwnHost, Pool
+from app.errors import InvalidInput
+
+STARTUP_MS = 1_000
+_MINUTE_MS = 60_000
+_THURSDAY = 3 * DAY_MINUTES  # the day on which the clock of Unix begins
+_MOST_SHARES = 8
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_WINDOW = re.compile(r"(?:([a-z]{3})(?:-([a-z]{3}))? +)?(\d{1,2}):(\d\d) *- *(\d{1,2}):(\d\d)")
+_HOW = "write it as 'mon-fri 20:00-08:00, sat-sun 00:00-24:00', in UTC"
+
+
+def read_hours(text: str) -> tuple[Hours, ...]:
+    """The hours that a text names; empty for an empty one. Raises InvalidInput that says how they are written."""
+    return tuple(one for part in text.lower().split(",") if part.strip() for one in _read_window(part.strip()))
+
+
+def _read_window(text: str) -> list[Hours]:
+    found = _WINDOW.fullmatch(text)
+    if found is None:
+        raise InvalidInput(f"hours: {text!r:.80} are no hours; {_HOW}", param="hours")
+    first, last, *clock = found.groups()
+    if any(day not in _DAYS for day in (first or "mon", last or "mon")):
+        raise InvalidInput(f"hours: {text!r:.80} has a day that is none of {', '.join(_DAYS)}; {_HOW}", param="hours")
+    from_hour, from_minute, to_hour, to_minute = map(int, clock)
+    begins, ends = 60 * from_hour + from_minute, 60 * to_hour + to_minute
+    if max(from_minute, to_minute) > 59 or max(begins, ends) > DAY_MINUTES or begins == ends:
+        raise InvalidInput(f"hours: {text!r:.80} has a time that is none, or ends as it begins; {_HOW}", param="hours")
+    length = ends - begins if ends > begins else ends - begins + DAY_MINUTES
+    at = 0 if first is None else _DAYS.index(first)
+    days = 7 if first is None else (_DAYS.index(last or first) - at) % 7 + 1
+    starts = [(at + day) % 7 * DAY_MINUTES + begins for day in range(days)]
+    return [Hours(start, start + length) for start in starts]
+
+
+def is_open(pool: Pool, now_ms: int) -> bool:
+    """Whether the pool takes jobs at this moment."""
+    if pool.is_draining:
+        return False
+    return not pool.hours or closes_in_ms(pool, now_ms) is not None
+
+
+def closes_in_ms(pool: Pool, now_ms: int) -> int | None:
+    """How long the hours of a pool go on; None outside of them, and where it has none."""
+    at = (now_ms // _MINUTE_MS + _THURSDAY) % WEEK_MINUTES
+    ends = [one.to_minute - minute for one in pool.hours for minute in (at, at + WEEK_MINUTES) if _covers(one, minute)]
+    return None if not ends else max(ends) * _MINUTE_MS - now_ms % _MINUTE_MS
+
+
+def _covers(hours: Hours, minute: int) -> bool:
+    return hours.from_minute <= minute < hours.to_minute
+
+
+def kinds_of(host: OwnHost) -> dict[str, tuple[HostGpu, ...]]:
+    """The GPUs of a host by what jobs call their kind; where it has none, shares of its processors."""
+    if not host.gpus:
+        number = max(1, min(_MOST_SHARES, host.cpus // 2))
+        share = host.memory_bytes // number
+        return {CPU: tuple(HostGpu(index, CPU, share) for index in range(number))}
+    names = sorted({gpu.name for gpu in host.gpus})
+    return {name: tuple(gpu for gpu in host.gpus if gpu.name == name) for name in names}
+
+
+def free_of(host: OwnHost, kind: str) -> tuple[HostGpu, ...]:
+    """The GPUs of this kind that nobody has and nobody was promised."""
+    free = [gpu for gpu in kinds_of(host).get(kind, ()) if gpu.index not in host.taken and not gpu.is_busy]
+    return tuple(free[: max(0, len(free) - host.awaited.get(shared_host(host.host_id, kind), 0))])
+
+
+def shared_host(host_id: str, kind: str) -> str:
+    """What offers of one kind of GPU on one host name as their host."""
+    return f"{host_id}/{kind}"
+
+
+def offers_of(pools: Iterable[Pool], hosts: Iterable[OwnHost], now_ms: int) -> list[Offer]:
+    """What hosts that have joined offer: of each kind of GPU one, two, four, ... and all that are free, with as much of
+    the host's processors and memory as they are of its GPUs."""
+    known = {pool.name: pool for pool in pools if pool.launcher == JOINED and is_open(pool, now_ms)}
+    here = [host for host in hosts if host.is_open and host.pool in known]
+    used = used_gpus(here)
+    found: list[Offer] = []
+    for host in here:
+        pool = known[host.pool]
+        left = None if pool.most_gpus is None else max(0, pool.most_gpus - used.get(pool.name, 0))
+        for kind in kinds_of(host):
+            found += _of_kind(pool, host, kind, left)
+    return found
+
+
+def used_gpus(hosts: Iterable[OwnHost]) -> dict[str, int]:
+    """How many GPUs of each pool are given out or promised."""
+    used: dict[str, int] = {}
+    for host in hosts:
+        used[host.pool] = used.get(host.pool, 0) + len(host.taken) + sum(host.awaited.values())
+    return used
+
+
+def _of_kind(pool: Pool, host: OwnHost, kind: str, left: int | None) -> list[Offer]:
+    every, free = kinds_of(host)[kind], free_of(host, kind)
+    number = len(free) if left is None else min(len(free), left)
+    total = len(host.gpus) or len(every)
+    return [
+        Offer(
+            provider=JOINED,
+            offer_id=f"{host.host_id}-{count}x{kind}",
+            tier=Tier.OWN,
+            gpu_type=kind,
+            gpu_count=count,
+            gpu_memory_bytes=min(gpu.memory_bytes for gpu in free),
+            cpus=max(1, host.cpus * count // total),
+            memory_bytes=host.memory_bytes * count // total,
+            price_per_hour=Money(pool.price.micros * count),
+            startup_ms=STARTUP_MS + pool.preference,
+            region=pool.name,
+            host=shared_host(host.host_id, kind),
+            shared_gpus=number,
+            projects=pool.projects,
+        )
+        for count in _sizes(number)
+    ]
+
+
+def _sizes(most: int) -> list[int]:
+    return sorted({1 << power for power in range(most.bit_length())} | {most}) if most else []
+
+
+def governed(offers: Sequence[Offer], pools: Iterable[Pool], used: Mapping[str, int], now_ms: int) -> list[Offer]:
+    """Offers of other launchers as their pools have them: the pool of an offer is the one that is named as its region.
+    `used`: how many GPUs of each pool are given out. Those without a pool are left as they are."""
+    known = {(pool.launcher, pool.name): pool for pool in pools}
+    found: list[Offer] = []
+    for offer in offers:
+        pool = known.get((offer.provider, offer.region)) if offer.tier is Tier.OWN else None
+        if pool is None:
+            found.append(offer)
+        elif is_open(pool, now_ms) and _has_left(pool, offer, used):
+            price = Money(pool.price.micros * offer.gpu_count)
+            found.append(replace(offer, price_per_hour=price, projects=pool.projects))
+    return found
+
+
+def _has_left(pool: Pool, offer: Offer, used: Mapping[str, int]) -> bool:
+    return pool.most_gpus is None or used.get(pool.name, 0) + offer.gpu_count <= pool.most_gpus

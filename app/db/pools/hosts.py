@@ -1,0 +1,189 @@
+"""Rows of hosts: who has joined, what it has, and when it was heard of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, Select, exists, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model.node import GONE_NODE_STATES
+from app.core.model.pool import JOINED, HostGpu, OwnHost
+from app.db.tables import host_machines, hosts, nodes
+from app.db.unreadable import RowReading
+
+HEARD_WITHIN_MS = 60_000  # a host that has been silent for longer is given nothing new
+_MOST_GPUS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    """`facts` are what the host says of itself. `leaves_ms`: when what runs there has to be gone."""
+
+    host_id: str
+    pool: str
+    name: str
+    boot_id: str
+    facts: Mapping[str, Any]
+    labels: Mapping[str, str]
+    joined_ms: int
+    heard_ms: int
+    leaves_ms: int | None
+    left_ms: int | None
+    version: int
+
+
+async def add_host(connection: AsyncConnection, host: HostRow, *, nonce_sha256: bytes) -> None:
+    """It proves itself with nothing yet."""
+    await connection.execute(
+        insert(hosts).values(
+            id=host.host_id,
+            pool=host.pool,
+            name=host.name,
+            nonce_sha256=nonce_sha256,
+            boot_id=host.boot_id,
+            facts=dict(host.facts),
+            labels=dict(host.labels),
+            joined_ms=host.joined_ms,
+            heard_ms=host.heard_ms,
+        )
+    )
+
+
+async def host_of_nonce(connection: AsyncConnection, pool: str, nonce_sha256: bytes) -> HostRow | None:
+    """The host that has joined the pool with it, and has not left."""
+    of = hosts.c
+    return await _one(connection, select(hosts).where(of.pool == pool, of.nonce_sha256 == nonce_sha256, _here()))
+
+
+async def host_of_token(connection: AsyncConnection, token_sha256: bytes) -> HostRow | None:
+    return await _one(connection, select(hosts).where(hosts.c.token_sha256 == token_sha256, _here()))
+
+
+async def find_host(connection: AsyncConnection, host_id: str) -> HostRow | None:
+    return await _one(connection, select(hosts).where(hosts.c.id == host_id))
+
+
+async def lock_host(connection: AsyncConnection, host_id: str) -> HostRow | None:
+    """Its GPUs are given out under this lock."""
+    return await _one(connection, select(hosts).where(hosts.c.id == host_id).with_for_update())
+
+
+async def hosts_of(connection: AsyncConnection, pool: str | None = None) -> list[HostRow]:
+    """Those that have not left, of one pool or of all, in the order in which they joined."""
+    statement = select(hosts).where(_here()).order_by(hosts.c.id)
+    rows = await connection.execute(statement if pool is None else statement.where(hosts.c.pool == pool))
+    return [_host_row(row) for row in rows]
+
+
+async def set_heard(
+    connection: AsyncConnection, host_id: str, *, boot_id: str, facts: Mapping[str, Any], now_ms: int
+) -> None:
+    """It has called, and says this of itself."""
+    values = {"boot_id": boot_id, "facts": dict(facts), "heard_ms": now_ms}
+    await connection.execute(update(hosts).where(hosts.c.id == host_id).values(**values))
+
+
+async def set_token(connection: AsyncConnection, host_id: str, token_sha256: bytes) -> None:
+    """What the host proves itself with from now on."""
+    await connection.execute(update(hosts).where(hosts.c.id == host_id).values(token_sha256=token_sha256))
+
+
+async def set_leaves(connection: AsyncConnection, host_id: str, leaves_ms: int | None) -> None:
+    """From when on nothing may run there; None: it stays after all."""
+    values = {"leaves_ms": leaves_ms, "desired_version": hosts.c.desired_version + 1}
+    await connection.execute(update(hosts).where(hosts.c.id == host_id).values(**values))
+
+
+async def set_left(connection: AsyncConnection, host_id: str, *, now_ms: int) -> None:
+    """It is none of ours any more, and its token is worth nothing."""
+    await connection.execute(update(hosts).where(hosts.c.id == host_id).values(left_ms=now_ms, token_sha256=None))
+
+
+async def raise_version(connection: AsyncConnection, host_id: str) -> None:
+    """What the host should do has changed."""
+    statement = update(hosts).where(hosts.c.id == host_id)
+    await connection.execute(statement.values(desired_version=hosts.c.desired_version + 1))
+
+
+async def seen_hosts(connection: AsyncConnection, *, now_ms: int, reading: RowReading | None = None) -> list[OwnHost]:
+    """All hosts that have not left, with what is given out of them and what is promised; those that cannot be read are
+    noted."""
+    reading = RowReading() if reading is None else reading
+    taken, awaited = await _taken(connection), await _awaited(connection)
+    found: list[OwnHost] = []
+    for row in await connection.execute(select(hosts).where(_here()).order_by(hosts.c.id)):
+        host = reading.of(
+            hosts.name,
+            row.id,
+            lambda row=row: host_view(_host_row(row), taken.get(row.id, ()), awaited, now_ms),  # type: ignore[misc]
+        )
+        if host is not None:
+            found.append(host)
+    return found
+
+
+def host_view(row: HostRow, taken: tuple[int, ...], awaited: Mapping[str, int], now_ms: int) -> OwnHost:
+    """As offers are made of it. Raises for facts that are none."""
+    gpus = tuple(
+        HostGpu(int(gpu["index"]), str(gpu["type"]), int(gpu["memory_bytes"]), bool(gpu.get("busy", False)))
+        for gpu in row.facts.get("gpus", [])[:_MOST_GPUS]
+    )
+    return OwnHost(
+        host_id=row.host_id,
+        pool=row.pool,
+        cpus=int(row.facts["cpus"]),
+        memory_bytes=int(row.facts["memory_bytes"]),
+        gpus=gpus,
+        taken=taken,
+        awaited={name: number for name, number in awaited.items() if name.partition("/")[0] == row.host_id},
+        is_open=row.leaves_ms is None and row.heard_ms > now_ms - HEARD_WITHIN_MS and not row.facts.get("unusable"),
+    )
+
+
+async def _taken(connection: AsyncConnection) -> dict[str, tuple[int, ...]]:
+    of = host_machines.c
+    taken: defaultdict[str, list[int]] = defaultdict(list)
+    for row in await connection.execute(select(of.host_id, of.gpu_indices).where(of.ended_ms.is_(None))):
+        taken[row.host_id] += row.gpu_indices
+    return {host_id: tuple(indices) for host_id, indices in taken.items()}
+
+
+async def _awaited(connection: AsyncConnection) -> dict[str, int]:
+    """GPUs of nodes that are to have a machine and have none yet, by what their offers name as their host."""
+    of = nodes.c
+    has_machine = exists().where(host_machines.c.node_id == of.id)
+    rows = await connection.execute(
+        select(of.host, func.sum(of.gpu_count).label("gpus"))
+        .where(of.provider == JOINED, of.state.not_in(GONE_NODE_STATES), ~has_machine)
+        .group_by(of.host)
+    )
+    return {row.host: int(row.gpus) for row in rows}
+
+
+async def _one(connection: AsyncConnection, statement: Select[Any]) -> HostRow | None:
+    row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else _host_row(row)
+
+
+def _here() -> Any:
+    return hosts.c.left_ms.is_(None)
+
+
+def _host_row(row: Row[Any]) -> HostRow:
+    return HostRow(
+        host_id=row.id,
+        pool=row.pool,
+        name=row.name,
+        boot_id=row.boot_id,
+        facts=row.facts,
+        labels=row.labels,
+        joined_ms=row.joined_ms,
+        heard_ms=row.heard_ms,
+        leaves_ms=row.leaves_ms,
+        left_ms=row.left_ms,
+        version=row.desired_version,
+    )

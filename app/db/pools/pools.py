@@ -1,0 +1,109 @@
+"""Rows of pools, and the tokens with which hosts join them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model.money import Money
+from app.core.model.pool import Pool
+from app.core.pools import read_hours
+from app.db.tables import pool_tokens, pools
+from app.db.unreadable import RowReading
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    """A pool as its owner wrote it: the hours as text, labels that decide nothing."""
+
+    pool: Pool
+    hours: str
+    labels: Mapping[str, str]
+    created_ms: int
+
+
+async def read_pools(connection: AsyncConnection, reading: RowReading | None = None) -> list[PoolRow]:
+    """All that can be read, by name; those that cannot be are noted."""
+    reading = RowReading() if reading is None else reading
+    rows = await connection.execute(select(pools).order_by(pools.c.name))
+    read = (reading.of(pools.name, row.name, lambda row=row: _pool_row(row)) for row in rows)  # type: ignore[misc]
+    return [row for row in read if row is not None]
+
+
+async def find_pool(connection: AsyncConnection, name: str, *, lock: bool = False) -> PoolRow | None:
+    statement = select(pools).where(pools.c.name == name)
+    row = (await connection.execute(statement.with_for_update() if lock else statement)).one_or_none()
+    return None if row is None else _pool_row(row)
+
+
+async def add_pool(connection: AsyncConnection, row: PoolRow) -> None:
+    values = {"name": row.pool.name, "launcher": row.pool.launcher, "created_ms": row.created_ms}
+    await connection.execute(insert(pools).values(**values, **_columns(row)))
+
+
+async def set_pool(connection: AsyncConnection, row: PoolRow) -> None:
+    """Everything of it but its name and launcher."""
+    await connection.execute(update(pools).where(pools.c.name == row.pool.name).values(**_columns(row)))
+
+
+async def delete_pool(connection: AsyncConnection, name: str) -> None:
+    """With its tokens. Hosts and what ran on them have to be gone from it."""
+    await connection.execute(delete(pools).where(pools.c.name == name))
+
+
+async def add_token(
+    connection: AsyncConnection, pool: str, token_sha256: bytes, *, joins: int, expires_ms: int, now_ms: int
+) -> None:
+    values = {"token_sha256": token_sha256, "pool": pool, "joins_left": joins, "expires_ms": expires_ms}
+    await connection.execute(insert(pool_tokens).values(**values, created_ms=now_ms))
+
+
+async def pool_of_token(connection: AsyncConnection, token_sha256: bytes) -> tuple[str, int, int] | None:
+    """Pool, joins left and end of a token, which is locked: two hosts that show it at once take turns."""
+    of = pool_tokens.c
+    statement = select(of.pool, of.joins_left, of.expires_ms).where(of.token_sha256 == token_sha256).with_for_update()
+    row = (await connection.execute(statement)).one_or_none()
+    return None if row is None else (row.pool, row.joins_left, row.expires_ms)
+
+
+async def set_token_used(connection: AsyncConnection, token_sha256: bytes) -> None:
+    """One host fewer may join with it."""
+    statement = update(pool_tokens).where(pool_tokens.c.token_sha256 == token_sha256)
+    await connection.execute(statement.values(joins_left=pool_tokens.c.joins_left - 1))
+
+
+async def delete_tokens(connection: AsyncConnection, *, now_ms: int) -> None:
+    """Those whose time is over, and those that are used up."""
+    over = (pool_tokens.c.expires_ms <= now_ms) | (pool_tokens.c.joins_left <= 0)
+    await connection.execute(delete(pool_tokens).where(over))
+
+
+def _columns(row: PoolRow) -> dict[str, Any]:
+    pool = row.pool
+    return {
+        "price_micros": pool.price.micros,
+        "preference": pool.preference,
+        "projects": sorted(pool.projects),
+        "hours": row.hours,
+        "most_gpus": pool.most_gpus,
+        "labels": dict(row.labels),
+        "draining": pool.is_draining,
+    }
+
+
+def _pool_row(row: Row[Any]) -> PoolRow:
+    pool = Pool(
+        name=row.name,
+        launcher=row.launcher,
+        price=Money(row.price_micros),
+        preference=row.preference,
+        projects=tuple(row.projects),
+        hours=read_hours(row.hours),
+        most_gpus=row.most_gpus,
+        is_draining=row.draining,
+    )
+    return PoolRow(pool, row.hours, row.labels, row.created_ms)

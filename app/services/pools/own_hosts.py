@@ -1,0 +1,172 @@
+"""Hosts that have joined, as a provider's adapter asks for them: what is free, and what runs there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from app.core.model.money import Money
+from app.core.model.node import Tier
+from app.core.model.offer import Offer
+from app.core.model.pool import JOINED, OwnHost, Pool
+from app.core.pools import closes_in_ms, free_of, is_open, used_gpus
+from app.db import notify
+from app.db.connection import Connection
+from app.db.engine import Database
+from app.db.pools.hosts import lock_host, raise_version, seen_hosts
+from app.db.pools.machines import (
+    HostMachine,
+    add_machine,
+    find_machine,
+    listed_machines,
+    log_tail_of,
+    machines_of_node,
+    set_ending,
+)
+from app.db.pools.offers import own_offers
+from app.db.pools.pools import read_pools
+from app.errors import NoCapacity, OfferGone, PriceMoved, Transient, Unavailable
+from app.ports.clock import Clock, IdSource
+from app.ports.provider import Machine, MachineRequest, MachineStatus
+from app.services.kit.seal import Sealer
+
+_LISTED_FOR_MS = 900_000  # after their end
+SEALED_FOR = "hosts"  # in the place of a project
+
+
+class DatabaseHosts:
+    """Implements `app.ports.hosts.OwnHosts` over the database that all processes share."""
+
+    def __init__(self, database: Database, sealer: Sealer, clock: Clock, ids: IdSource) -> None:
+        self._database, self._sealer, self._clock, self._ids = database, sealer, clock, ids
+
+    async def offers(self) -> list[Offer]:
+        """See `OwnHosts.offers`."""
+        async with self._transaction() as connection:
+            return await own_offers(connection, now_ms=self._clock.now_ms())
+
+    async def launch(self, request: MachineRequest) -> Machine:
+        """See `OwnHosts.launch`."""
+        offer, now_ms = request.offer, self._clock.now_ms()
+        host_id, _, kind = offer.host.partition("/")
+        async with self._transaction() as connection:
+            if await lock_host(connection, host_id) is None:
+                raise OfferGone(f"{host_id} has left its pool")
+            before = [one for one in await machines_of_node(connection, request.label) if one.ended_ms is None]
+            if before:
+                return _machine(before[0], None, now_ms)
+            pool, host = await _pool_and_host(connection, host_id, now_ms=now_ms)
+            _check_price(pool, offer, request.max_price_per_hour)
+            indices = _free_indices(host, kind, offer.gpu_count)
+            machine_id = self._ids.new("mach")
+            order = json.dumps(dict(request.bootstrap), sort_keys=True)
+            machine = HostMachine(
+                machine_id=machine_id,
+                host_id=host_id,
+                node_id=request.label,
+                gpu_indices=indices,
+                price_micros=pool.price.micros * offer.gpu_count,
+                created_ms=now_ms,
+                sealed_order=self._sealer.seal(SEALED_FOR, machine_id, order),
+                order_key_id=self._sealer.key_id,
+            )
+            await add_machine(connection, machine)
+            await raise_version(connection, host_id)
+            await notify.host(connection, host_id)
+        return _machine(machine, pool, now_ms)
+
+    async def machines(self, label: str | None = None) -> Sequence[Machine]:
+        """See `OwnHosts.machines`."""
+        now_ms = self._clock.now_ms()
+        async with self._transaction() as connection:
+            if label is None:
+                found = await listed_machines(connection, since_ms=now_ms - _LISTED_FOR_MS)
+            else:
+                found = await machines_of_node(connection, label)
+            pools = await _pool_of_hosts(connection, now_ms=now_ms)
+        return [_machine(one, pools.get(one.host_id), now_ms) for one in found]
+
+    async def machine(self, ref: str) -> Machine | None:
+        """See `OwnHosts.machine`."""
+        async with self._transaction() as connection:
+            found = await find_machine(connection, ref)
+        return None if found is None else _machine(found, None, self._clock.now_ms())
+
+    async def end(self, ref: str) -> None:
+        """See `OwnHosts.end`."""
+        now_ms = self._clock.now_ms()
+        async with self._transaction() as connection:
+            found = await find_machine(connection, ref)
+            if found is None or not await set_ending(connection, ref, now_ms=now_ms):
+                return
+            await raise_version(connection, found.host_id)
+            await notify.host(connection, found.host_id)
+
+    async def log(self, ref: str) -> str:
+        """See `OwnHosts.log`."""
+        async with self._transaction() as connection:
+            return await log_tail_of(connection, ref)
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[Connection]:
+        try:
+            async with self._database.transaction() as connection:
+                yield connection
+        except Unavailable as error:
+            raise Transient(f"the hosts of pools cannot be looked at: {error.message}") from error
+
+
+async def _pool_and_host(connection: Connection, host_id: str, *, now_ms: int) -> tuple[Pool, OwnHost]:
+    """Both, while a machine may be had there. Raises OfferGone, and NoCapacity at the pool's limit."""
+    hosts = await seen_hosts(connection, now_ms=now_ms)
+    host = next((one for one in hosts if one.host_id == host_id), None)
+    pools = {row.pool.name: row.pool for row in await read_pools(connection)}
+    pool = None if host is None else pools.get(host.pool)
+    if host is None or pool is None or not host.is_open or not is_open(pool, now_ms):
+        raise OfferGone(f"{host_id} takes nothing new now")
+    if pool.most_gpus is not None and used_gpus(hosts).get(pool.name, 0) > pool.most_gpus:
+        raise NoCapacity(f"pool {pool.name} is at its limit of {pool.most_gpus} GPUs")
+    return pool, host
+
+
+def _free_indices(host: OwnHost, kind: str, count: int) -> tuple[int, ...]:
+    """Those that the new machine gets. What is promised to it and to others does not count: who asks first gets it."""
+    free = free_of(OwnHost(host.host_id, host.pool, host.cpus, host.memory_bytes, host.gpus, host.taken), kind)
+    if len(free) < count:
+        raise NoCapacity(f"{len(free)} of {count} {kind} are free on {host.host_id}")
+    return tuple(gpu.index for gpu in free[:count])
+
+
+def _check_price(pool: Pool, offer: Offer, most: Money) -> None:
+    price = Money(pool.price.micros * offer.gpu_count)
+    if price > most:
+        raise PriceMoved(f"a machine of {offer.gpu_count} GPUs of pool {pool.name} costs {price}/h now, not {most}/h")
+
+
+async def _pool_of_hosts(connection: Connection, *, now_ms: int) -> dict[str, Pool]:
+    pools = {row.pool.name: row.pool for row in await read_pools(connection)}
+    hosts = await seen_hosts(connection, now_ms=now_ms)
+    return {host.host_id: pools[host.pool] for host in hosts if host.pool in pools}
+
+
+def _machine(found: HostMachine, pool: Pool | None, now_ms: int) -> Machine:
+    """As providers tell of machines. One that is asked to end counts as ended: its host ends it at its next word, and
+    its GPUs are nobody's until then."""
+    over_ms = found.ended_ms if found.ending_ms is None else found.ending_ms
+    status = MachineStatus.RUNNING if found.started_ms is not None else MachineStatus.BOOTING
+    closes_ms = None if pool is None or not pool.hours else closes_in_ms(pool, now_ms)
+    ends = [one for one in (found.leaves_ms, None if closes_ms is None else now_ms + closes_ms) if one is not None]
+    return Machine(
+        provider=JOINED,
+        ref=found.machine_id,
+        label=found.node_id,
+        tier=Tier.OWN,
+        status=MachineStatus.ENDED if over_ms is not None else status,
+        price_per_hour=Money(found.price_micros),
+        created_ms=found.created_ms,
+        billed_from_ms=found.started_ms,
+        billed_to_ms=over_ms if found.started_ms is not None else None,
+        detail=found.detail,
+        ends_ms=min(ends, default=None),
+    )

@@ -1,0 +1,109 @@
+"""Machines of a team's own: pools, and the hosts that are in them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field, Strict, StringConstraints
+
+from allpass.wire.base import MOST_USD, Name, Request, Response, Seconds, Unguessed
+
+POOL_PATTERN = r"^[a-z][a-z0-9-]{0,39}$"
+PoolName = Annotated[str, StringConstraints(pattern=POOL_PATTERN, max_length=40)]
+Launcher = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,30}$", max_length=31)]
+_Price = Annotated[float, Strict(), Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
+_Gpus = Annotated[int, Field(ge=1, le=100_000), Unguessed]
+_Preference = Annotated[int, Field(ge=0, le=1000), Unguessed]
+_Hours = Annotated[str, StringConstraints(max_length=500)]
+_Label = Annotated[str, StringConstraints(min_length=1, max_length=63)]
+_PRICE = "dollars that a GPU costs its owner in an hour; they stand in the ledger, and nobody is billed for them"
+_PREFERENCE = "pools with a lower one are filled first"
+_PROJECTS = "ids or names of the projects that may use it; an empty list: all"
+_HOURS = "when it takes jobs, in UTC, as `mon-fri 20:00-08:00, sat-sun 00:00-24:00`; empty: always"
+_MOST = "how many of its GPUs are used at once; null: all"
+_LABELS = "for people: what it is, where it stands"
+
+
+class PoolChange(Request):
+    """PATCH /v1/pools/{name}: what is named changes, the rest stays."""
+
+    price_usd: _Price | None = Field(None, description=_PRICE)
+    preference: _Preference | None = Field(None, description=_PREFERENCE)
+    projects: list[Name] | None = Field(None, max_length=500, description=_PROJECTS)
+    hours: _Hours | None = Field(None, description=_HOURS)
+    most_gpus: _Gpus | None = Field(None, description=_MOST)
+    labels: dict[_Label, Name] | None = Field(None, max_length=32, description=_LABELS)
+
+
+class PoolRequest(PoolChange):
+    """POST /v1/pools."""
+
+    name: PoolName = Field(description="lower-case letters, digits and dashes")
+    launcher: Launcher = Field(
+        "joined", description="who starts machines there: `joined` for hosts that join by a token, or a provider"
+    )
+
+
+class PoolTokenRequest(Request):
+    """POST /v1/pools/{name}/tokens: for so many hosts, and so long."""
+
+    joins: Annotated[int, Field(ge=1, le=10_000), Unguessed] = Field(1, description="how many hosts may join with it")
+    valid_s: Seconds = Field(3600, description="how long they may")
+
+
+class PoolToken(Response):
+    """The token is told once, and kept as a hash."""
+
+    pool: str
+    token: str = Field(repr=False)
+    joins: int
+    expires_at: datetime
+
+
+class DrainRequest(Request):
+    """What runs there moves away within that time, at an exact step; what cannot, saves and waits."""
+
+    within_s: Seconds = Field(1200, description="when all of it has to be gone")
+
+
+class PoolHostGpu(Response):
+    index: int
+    type: str
+    memory_bytes: int
+    busy: bool = Field(description="whether somebody else's process uses it: it is not given out, and takes no blame")
+
+
+class PoolHost(Response):
+    """A machine that has joined."""
+
+    id: str
+    name: str = Field(description="as it calls itself")
+    pool: str
+    state: str = Field(description="`ready`, `silent` (not heard of for a minute), `leaving` or `unusable`")
+    gpus: list[PoolHostGpu]
+    used_gpus: list[int] = Field(description="indices of the GPUs that nodes have now")
+    cpus: int
+    memory_bytes: int
+    driver: str | None
+    why: str | None = Field(description="why it is unusable")
+    labels: dict[str, str]
+    joined_at: datetime
+    heard_at: datetime
+    leaves_at: datetime | None = Field(description="when what runs there has to be gone")
+
+
+class Pool(Response):
+    """Machines of a team's own, with what their owner says about them."""
+
+    name: str
+    launcher: str
+    state: str = Field(description="`open`, `closed` (outside of its hours) or `draining`")
+    price_per_gpu_hour: int = Field(description="in micro-dollars")
+    preference: int
+    projects: list[str] = Field(description="ids; empty: all")
+    hours: str
+    most_gpus: int | None
+    labels: dict[str, str]
+    hosts: list[PoolHost]
+    created_at: datetime

@@ -17,7 +17,7 @@ from providers.emulators.rows import (
     NewMachine,
     Then,
 )
-from providers.machines.processes import ProcessIdentity
+from workers.machines.processes import ProcessIdentity
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS machines (

@@ -22,10 +22,10 @@ from typing import Any
 from providers.emulators.books import Books
 from providers.emulators.nvidia_smi import GPUS, WRONGS, EmulatedGpus
 from providers.emulators.rows import Cause, MachineEnding, MachineRow, MachineState, NewMachine, Then
-from providers.machines.keeping import MachineEnd
-from providers.machines.launch import AgentSetup, KeeperProcess, MachineFiles, launch
-from providers.machines.leftovers import sweep_leftovers
-from providers.machines.processes import ProcessIdentity, is_alive, process_table, send_signal
+from workers.machines.keeping import MachineEnd
+from workers.machines.launch import AgentSetup, KeeperProcess, MachineFiles, launch
+from workers.machines.leftovers import sweep_leftovers
+from workers.machines.processes import ProcessIdentity, is_alive, process_table, send_signal
 
 _WATCH_S = 0.1
 _WATCH_AFTER_FAILURE_S = 2.0

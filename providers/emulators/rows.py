@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from providers.machines.processes import ProcessIdentity
+from workers.machines.processes import ProcessIdentity
 
 
 class MachineState(StrEnum):

@@ -40,8 +40,8 @@ from providers.emulators.meter import Rule
 from providers.emulators.startup import Startup, StartupTimes
 from providers.emulators.switches import Switches, Value
 from providers.emulators.wire import HttpFront
-from providers.machines.prctl import die_with_parent
-from providers.machines.premises import leave_with_parent, listen, lock, refuse, url_of
+from workers.machines.prctl import die_with_parent
+from workers.machines.premises import leave_with_parent, listen, lock, refuse, url_of
 
 KEY_VARIABLE = "ALLPASS_EMULATOR_KEY"
 ADMIN_KEY_VARIABLE = "ALLPASS_EMULATOR_ADMIN_KEY"

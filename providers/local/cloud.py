@@ -38,9 +38,9 @@ from providers.local.company import CompanyOptions, LocalCompany
 from providers.local.market import LocalCatalogue
 from providers.local.start import DEFAULT_AGENT_COMMAND, DEFAULT_PORT, KEY_VARIABLE
 from providers.local.store import Store
-from providers.machines.launch import AgentSetup
-from providers.machines.prctl import die_with_parent
-from providers.machines.premises import leave_with_parent, listen, lock, refuse, url_of
+from workers.machines.launch import AgentSetup
+from workers.machines.prctl import die_with_parent
+from workers.machines.premises import leave_with_parent, listen, lock, refuse, url_of
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIApplication

@@ -19,12 +19,12 @@ from typing import Any
 
 from providers.local.market import ListedOffer, LocalCatalogue
 from providers.local.store import MachineRow, MachineState, NewMachine, OfferTaken, Store
-from providers.machines.keeping import MachineEnd
-from providers.machines.launch import AgentSetup, KeeperProcess, MachineFiles, launch
-from providers.machines.leftovers import sweep_leftovers
-from providers.machines.processes import ProcessIdentity, is_alive
-from providers.machines.users import claim
 from workers.agent.blocks import Block, NoneFree
+from workers.machines.keeping import MachineEnd
+from workers.machines.launch import AgentSetup, KeeperProcess, MachineFiles, launch
+from workers.machines.leftovers import sweep_leftovers
+from workers.machines.processes import ProcessIdentity, is_alive
+from workers.machines.users import claim
 
 _WATCH_S = 0.1
 _WATCH_AFTER_FAILURE_S = 2.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from providers.local.market import RentalClass
-from providers.machines.processes import ProcessIdentity
+from workers.machines.processes import ProcessIdentity
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS machines (

@@ -20,7 +20,7 @@ import httpx
 import allpass
 from allpass.wire.jobs import Job as JobInfo
 from app.stack.supervisor import Stack
-from providers.machines.order import MACHINE_ID_VARIABLE
+from workers.machines.order import MACHINE_ID_VARIABLE
 
 Found = TypeVar("Found")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -16,8 +16,8 @@ import httpx
 from app.ports.clock import Clock
 from providers.local.adapter import LocalProvider
 from providers.local.start import KEY_VARIABLE, cloud_command
-from providers.machines.order import MACHINE_ID_VARIABLE
-from providers.machines.processes import ProcessIdentity, marked, process_table
+from workers.machines.order import MACHINE_ID_VARIABLE
+from workers.machines.processes import ProcessIdentity, marked, process_table
 
 KEY = "test-key"
 IDLE_AGENT = "{python} -S -c \"import sys, time; print('up'); print('ready', flush=True); time.sleep(600)\""

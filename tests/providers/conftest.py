@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from providers.machines.processes import send_signal
 from tests.providers.cloud_process import CHOSEN_AGENT, CloudProcess, processes_under
 from tests.providers.emulators.process import EmulatorProcess
 from tests.providers.lambda_account import LambdaAccount
 from tests.providers.runpod_account import RunpodAccount
+from workers.machines.processes import send_signal
 
 if TYPE_CHECKING:
     from tests.providers.modal_emulator import EmulatedModal

@@ -18,9 +18,9 @@ import pytest
 from providers.local.company import CompanyOptions, LocalCompany, Rental
 from providers.local.market import LocalCatalogue
 from providers.local.store import MachineState, Store
-from providers.machines.launch import AgentSetup, MachineFiles
-from providers.machines.leftovers import sweep_leftovers
 from tests.living import files_with
+from workers.machines.launch import AgentSetup, MachineFiles
+from workers.machines.leftovers import sweep_leftovers
 
 _PATIENCE_S = 30.0
 _TOKEN = "join-token-of-this-machine"

@@ -16,8 +16,6 @@ import pytest
 
 from providers.local.start import KEY_VARIABLE, cloud_command
 from providers.local.store import _SCHEMA, Store
-from providers.machines.keeping import MachineEnd
-from providers.machines.processes import identify, is_alive, kill_tree, send_signal
 from tests.providers.cloud_process import (
     IDLE_AGENT,
     KEY,
@@ -27,6 +25,8 @@ from tests.providers.cloud_process import (
     eventually,
     processes_of,
 )
+from workers.machines.keeping import MachineEnd
+from workers.machines.processes import identify, is_alive, kill_tree, send_signal
 
 StartCloud = Callable[..., CloudProcess]
 SURVIVE = {"machines_die_with_cloud": False}

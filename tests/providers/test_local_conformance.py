@@ -13,9 +13,9 @@ from app.ports.provider import Provider
 from providers.conformance.harness import TROUBLE_RETRY_AFTER_MS, BillLine, Trouble, Ways
 from providers.conformance.suite import ProviderConformance
 from providers.local.adapter import LocalProvider
-from providers.machines.processes import send_signal
 from tests.ports import NOBODYS_URL
 from tests.providers.cloud_process import PATIENCE_S, CloudProcess, WallClock, agent_of, eventually, ok
+from workers.machines.processes import send_signal
 
 ADAPTER_TIMEOUT_S = 10.0  # the end of a machine is waited for
 FAULTS: dict[Trouble, dict[str, Any]] = {

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from providers.local.market import LocalCatalogue, RentalClass
-from providers.machines.processes import ProcessIdentity, is_alive, process_table, send_signal
 from tests.living import files_with, paths_below
 from tests.providers.cloud_process import KEY, CloudProcess, agent_of, eventually, ok, processes_of, processes_under
 from tests.sweeps import sample
 from workers.agent import blocks
+from workers.machines.processes import ProcessIdentity, is_alive, process_table, send_signal
 
 StartCloud = Callable[..., CloudProcess]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from providers.machines import users
 from tests.providers.cloud_process import CHOSEN_AGENT, CloudProcess, agent_of, eventually, ok
 from workers.agent import blocks, sweep
+from workers.machines import users
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0 or not sweep.LINUX, reason="only root gives code users of its own"),

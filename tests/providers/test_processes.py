@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.machines import processes
-from providers.machines.processes import (
+from tests.providers.cloud_process import eventually
+from workers.machines import processes
+from workers.machines.processes import (
     ProcessIdentity,
     ProcessRow,
     descendants,
@@ -28,7 +29,6 @@ from providers.machines.processes import (
     process_table,
     send_signal,
 )
-from tests.providers.cloud_process import eventually
 
 MARK = ("ALLPASS_TEST_MARK", f"m{os.getpid()}")
 

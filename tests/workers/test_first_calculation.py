@@ -15,7 +15,6 @@ import pytest
 
 from app.core.gpu_checks import Checked, gpu_check_of
 from providers.emulators.nvidia_smi import EmulatedGpus
-from providers.machines import torch_double
 from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import Fault, Plane
 from workers.agent import gpu_check
@@ -23,6 +22,7 @@ from workers.agent.config import Config, load
 from workers.agent.errors import Aborted
 from workers.agent.first_calculation import FAILED, RIGHT, UNCHECKED, CalculationResult, FirstCalculation, check
 from workers.agent.gpus import Gpus, look
+from workers.machines import torch_double
 
 Start = Callable[..., AgentProcess]
 PROGRAM = Path(gpu_check.__file__)

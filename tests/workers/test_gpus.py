@@ -307,6 +307,41 @@ def test_a_run_is_told_which_gpus_it_was_given(
     plane.wait_log(first.run_id, "given None")
     monkeypatch.setenv("PATH", str(tmp_path) + ":/usr/bin:/bin")
     watching = GpuWatch(config(None, ALLPASS_AGENT_GPU_LOOK_S="0"), lambda _: None)
-    two = {"ALLPASS_GPUS": "NVIDIA A100-SXM4-40GB, NVIDIA A100-SXM4-40GB"}
+    two = {"CUDA_VISIBLE_DEVICES": "0,2", "ALLPASS_GPUS": "NVIDIA A100-SXM4-40GB, NVIDIA A100-SXM4-40GB"}
     assert watching.variables([0, 2]) == two
-    assert watching.variables([7]) == {}
+    assert watching.variables([7]) == {"CUDA_VISIBLE_DEVICES": "7"}
+
+
+TELLS_VISIBLE = "import os\nprint('visible', os.environ['CUDA_VISIBLE_DEVICES'], os.environ['CUDA_DEVICE_ORDER'])"
+
+
+def test_a_machine_with_some_of_its_hosts_gpus_counts_its_own(plane: Plane, start_agent: Start, tmp_path: Path) -> None:
+    """The server and the job count from 0 on; what the job sees are the host's numbers of these alone."""
+    path = program(tmp_path, FOUR.script())
+    shares = {"ALLPASS_AGENT_SHARES_HOST": "1", "ALLPASS_AGENT_GPUS": "3,1"}
+    start_agent(ALLPASS_AGENT_NVIDIA_SMI=str(path), **shares)
+    run = desired(plane, TELLS_VISIBLE, gpu_indices=[1])
+    plane.want(run)
+    plane.wait_log(run.run_id, "visible 1 PCI_BUS_ID")
+    plane.wait_exit(run.run_id)
+    assert [gpu["index"] for gpu in plane.syncs[-1].host["gpus"]] == [0, 1]
+    assert plane.syncs[-1].host["nvidia_smi"]["count"] == 2
+
+
+def test_how_busy_gpus_are_is_told_of_its_own_alone(tmp_path: Path) -> None:
+    path = program(tmp_path, "echo '0, 10, 1000'\necho '1, 20, 2000'\necho '2, 30, 3000'")
+    named = config(path, ALLPASS_AGENT_GPUS="2,0,9")
+    assert gpus.ask_use(named, 5.0) == {0: (30, 3000 * 2**20), 1: (10, 1000 * 2**20)}
+    assert [gpus.host_index(named, index) for index in (0, 1, 7)] == [2, 0, 7]
+
+
+def test_gpus_that_are_to_be_its_own_and_are_not_there_are_a_failure(tmp_path: Path) -> None:
+    found = look(config(program(tmp_path, FOUR.script()), ALLPASS_AGENT_GPUS="8"))
+    assert (found.state, found.number) == (gpus.FAILS, 0)
+    assert "none of the GPUs 8" in found.why
+
+
+@pytest.mark.parametrize("text", ["a", "-1", "0;1", "1,", "1.5", "99999"])
+def test_numbers_of_gpus_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="ALLPASS_AGENT_GPUS"):
+        config(None, ALLPASS_AGENT_GPUS=text)

@@ -306,6 +306,7 @@ def test_the_environment_of_user_code_is_the_contract(plane: Plane, start_agent:
     tmp = environ.pop("TMPDIR")  # a short name of it, where sockets in it would have too long ones
     assert tmp == str(home / "tmp") or (len(str(home / "tmp")) > 60 and re.fullmatch(r"/tmp/allpass-[0-9a-f]{16}", tmp))
     assert environ == {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "HOME": str(home),
         "ALLPASS_PIECE_BYTES": str(16 * 1024**2),
         "LANG": "C.UTF-8",

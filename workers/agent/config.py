@@ -16,6 +16,7 @@ JOIN_TOKEN = "ALLPASS_JOIN_TOKEN"  # noqa: S105 - the variable's name
 TOKEN = "ALLPASS_NODE_TOKEN"  # noqa: S105 - names, not secrets
 TOKEN_FILE = "ALLPASS_NODE_TOKEN_FILE"  # noqa: S105 - names, not secrets
 TOKEN_FD = "ALLPASS_AGENT_TOKEN_FD"  # noqa: S105 - names, not secrets
+GPUS = "ALLPASS_AGENT_GPUS"
 CONTENTS_BYTES = 1024**3  # some ten bundles of the largest size
 MODELS_BYTES = 64 * 1024**3
 ALONE_IDLE_S, ALONE_TRAINING_S = 3_600, 86_400
@@ -58,6 +59,7 @@ class Config(NamedTuple):
     checks_gpus: bool = False  # each calculates something before user code may run
     torch_folder: Optional[str] = None  # where the torch for that is, where it is not the one of `python`
     probe_bytes: int = 0  # to download once, to see how fast that is
+    own_gpus: Optional[Sequence[int]] = None  # the host's GPUs that are this machine's, in its own order; None: all
 
 
 def load(environ: Mapping[str, str]) -> Config:
@@ -93,6 +95,7 @@ def load(environ: Mapping[str, str]) -> Config:
         checks_gpus=environ.get("ALLPASS_AGENT_GPU_CHECK") == "1",
         torch_folder=environ.get("ALLPASS_AGENT_TORCH") or None,
         probe_bytes=_number(environ, "ALLPASS_AGENT_PROBE_BYTES", 0, "bytes (0: not measured)"),
+        own_gpus=_gpu_indices(environ),
     )
 
 
@@ -173,6 +176,14 @@ def _number(environ: Mapping[str, str], name: str, default: int, what: str) -> i
     if not (value.isascii() and value.isdigit()):
         raise ValueError(f"{name} is {value!r}; it must be a number of {what}")
     return int(value)
+
+
+def _gpu_indices(environ: Mapping[str, str]) -> Optional[Sequence[int]]:
+    text = environ.get(GPUS, "")
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(part.isascii() and part.isdigit() and len(part) <= 4 for part in parts):
+        raise ValueError(f"{GPUS} is {text!r}; it must be numbers of GPUs as nvidia-smi tells them, e.g. 0,2")
+    return tuple(map(int, parts)) or None
 
 
 def _default_root() -> Path:

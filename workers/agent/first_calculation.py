@@ -18,7 +18,7 @@ from typing import IO, Any, Callable, Dict, List, NamedTuple, Optional
 
 from workers.agent.config import Config
 from workers.agent.errors import Aborted
-from workers.agent.gpus import ANSWERS, Gpus
+from workers.agent.gpus import ANSWERS, Gpus, host_index
 
 RIGHT, FAILED, UNCHECKED = "right", "failed", "unchecked"
 LOAD_S = 90.0  # torch may come from a slow disk
@@ -120,7 +120,7 @@ def check(
     device_s: float = DEVICE_S,
 ) -> CalculationResult:
     """All GPUs at once, each in a process of its own."""
-    if config.shares_host and not config.torch_folder:
+    if config.shares_host and not config.torch_folder and config.own_gpus is None:
         return CalculationResult(UNCHECKED, "the machine is a process of a host whose GPUs are not its own")
     if gpus.state != ANSWERS:
         return CalculationResult(UNCHECKED, "nvidia-smi has not told which GPUs there are")
@@ -166,7 +166,7 @@ class _Trial:
                 stdout=self._output,
                 stderr=subprocess.DEVNULL,
                 cwd=str(program.parent),
-                env=_environ(index),
+                env=_environ(host_index(config, index)),
                 start_new_session=True,
             )
         except OSError:

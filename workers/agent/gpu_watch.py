@@ -11,7 +11,7 @@ import threading
 from typing import Callable, Dict, Optional, Sequence
 
 from workers.agent.config import Config
-from workers.agent.gpus import ANSWERS, FAILS, LIMIT_S, Gpus, look
+from workers.agent.gpus import ANSWERS, FAILS, LIMIT_S, Gpus, host_index, look
 
 _AGAIN_S = 1.0
 _SILENT_TIMES = 3
@@ -47,8 +47,9 @@ class GpuWatch:
 
     def variables(self, indices: Sequence[int]) -> Dict[str, str]:
         """What a run on these GPUs is told of them; nothing where they are not real."""
+        visible = ",".join(str(host_index(self._config, index)) for index in indices)
         names = [] if self._config.nvidia_smi else self.at_first.names(indices)
-        return {"ALLPASS_GPUS": ", ".join(names)} if names else {}
+        return {"CUDA_VISIBLE_DEVICES": visible, **({"ALLPASS_GPUS": ", ".join(names)} if names else {})}
 
     def look_again(self) -> Optional[str]:
         """Look now, since something has ended that used them. Why they cannot be used any more, if so."""

@@ -70,6 +70,9 @@ def look(config: Config, limit_s: float = LIMIT_S) -> Gpus:
     rows = [row for row in map(_read, said.text.splitlines()) if row is not None] if said.code == 0 else []
     if not rows:
         return Gpus(FAILS, why=_why(said, limit_s), timed_out=said.timed_out)
+    rows = _own(config, rows)
+    if not rows:
+        return Gpus(FAILS, why=f"none of the GPUs {_spoken(config.own_gpus or ())} that are this machine's is there")
     header = _ask([program], until)
     cuda = _CUDA.search(header.text) if header.code == 0 else None
     return Gpus(
@@ -86,7 +89,7 @@ def program_of(config: Config) -> Tuple[Optional[str], str]:
     plays the machine plays that, too."""
     if config.nvidia_smi:
         return config.nvidia_smi, ANSWERS
-    if config.shares_host:
+    if config.shares_host and config.own_gpus is None:
         return None, SHARED
     return shutil.which("nvidia-smi"), ABSENT
 
@@ -101,7 +104,7 @@ def ask_use(config: Config, limit_s: float) -> "Dict[int, Tuple[Optional[int], O
     if said.code != 0:
         return {}
     rows = [[cell.strip() for cell in line.split(",")] for line in said.text.splitlines()]
-    return {
+    found = {
         int(cells[0]): (
             min(100, int(cells[1])) if _is_number(cells[1]) else None,
             int(cells[2]) * 2**20 if _is_number(cells[2]) else None,
@@ -109,6 +112,28 @@ def ask_use(config: Config, limit_s: float) -> "Dict[int, Tuple[Optional[int], O
         for cells in rows
         if len(cells) == len(_USE) and _is_number(cells[0])
     }
+    if config.own_gpus is None:
+        return found
+    return {index: found[host] for index, host in enumerate(config.own_gpus) if host in found}
+
+
+def host_index(config: Config, index: int) -> int:
+    """What the host calls a GPU of this machine: a machine that shares its host counts its own GPUs from 0 on."""
+    own = config.own_gpus
+    return index if own is None or index >= len(own) else own[index]
+
+
+def _own(config: Config, rows: "List[Tuple[Dict[str, Any], str]]") -> "List[Tuple[Dict[str, Any], str]]":
+    """Those of this machine, as it counts them."""
+    if config.own_gpus is None:
+        return rows
+    by_index = {gpu["index"]: (gpu, driver) for gpu, driver in rows}
+    found = [(index, by_index[host]) for index, host in enumerate(config.own_gpus) if host in by_index]
+    return [({**gpu, "index": index}, driver) for index, (gpu, driver) in found]
+
+
+def _spoken(indices: Sequence[int]) -> str:
+    return ", ".join(map(str, indices))
 
 
 def _rows_of(program: str, until: float) -> _Said:

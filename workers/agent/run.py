@@ -301,6 +301,7 @@ class Run:
             if script.loads_ahead:
                 before = {**self._spec, "resume": None}
                 environ = user_environ(self.workspace, before, self._writer.job_id, script.python)
+                environ.update(machine.gpus.variables(self._spec["gpu_indices"]))
                 self._launcher.warm_up(script, environ).await_ready(self._gone)
             staged = self._await_promotion(Arriving(link, self.workspace.spool / "coming", ahead.shelf))
         command = complete(self._spec, script, link, self.workspace, self._log, ahead, staged)

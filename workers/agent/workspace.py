@@ -163,6 +163,7 @@ def user_environ(workspace: Workspace, spec: Dict[str, Any], job_id: str, python
         PATH=search_path(python, bare["PATH"]),
         PYTHONUNBUFFERED="1",
         PYTHONPATH=os.pathsep.join(modules),
+        CUDA_DEVICE_ORDER="PCI_BUS_ID",  # as nvidia-smi counts
         CUDA_VISIBLE_DEVICES=",".join(str(index) for index in spec["gpu_indices"]),
         ALLPASS_JOB_ID=job_id,
         ALLPASS_PARAMETERS_FILE=str(workspace.home / "parameters.json"),

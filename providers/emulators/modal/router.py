@@ -18,7 +18,7 @@ from providers.emulators.modal.tokens import Tokens
 from providers.emulators.modal.workspace import ModalWorkspace
 from providers.emulators.rows import MachineRow, MachineState
 from providers.emulators.serving import Grounds
-from providers.machines.order import MACHINE_ID_VARIABLE
+from workers.machines.order import MACHINE_ID_VARIABLE
 
 _LOOK_S = 0.05
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from providers.emulators.estate import Estate, EstateOptions
-from providers.machines.processes import send_signal
 from tests.providers.cloud_process import processes_under
+from workers.machines.processes import send_signal
 
 OpenEstate = Callable[..., Awaitable[Estate]]
 

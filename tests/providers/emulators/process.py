@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from providers.emulators.serving import ADMIN_KEY_VARIABLE, KEY_VARIABLE, emulator_command
-from providers.machines.processes import ProcessIdentity
 from tests.providers.cloud_process import PATIENCE_S, agent_of, eventually, ok
+from workers.machines.processes import ProcessIdentity
 
 KEY, ADMIN_KEY = "customer-key", "admin-key"
 

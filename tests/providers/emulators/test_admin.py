@@ -16,10 +16,10 @@ from providers.emulators.faults import FaultKind, FaultScript, When
 from providers.emulators.lambda_cloud.emulation import EMULATION
 from providers.emulators.serving import ADMIN_KEY_VARIABLE, KEY_VARIABLE, run
 from providers.emulators.switches import Switches
-from providers.machines.processes import send_signal
 from tests.providers.cloud_process import eventually, ok, processes_under
 from tests.providers.emulators.process import ADMIN_KEY, KEY, EmulatorProcess
 from tests.providers.lambda_account import LambdaAccount
+from workers.machines.processes import send_signal
 
 KINDS = {"odd": FaultKind(ops=frozenset({"create"}), needs_ms=True, args={"size": int}, needed=frozenset({"size"}))}
 

@@ -12,10 +12,10 @@ import pytest
 from app.errors import OutcomeUnknown, Transient
 from app.ports.provider import MachineStatus
 from providers.emulators.startup import MODAL, StartupTimes
-from providers.machines.processes import send_signal
 from tests.ports import reserved_port
 from tests.providers.cloud_process import PATIENCE_S, processes_under
 from tests.providers.modal_emulator import EmulatedModal, rent
+from workers.machines.processes import send_signal
 
 SPEED, SEED = 0.02, 7
 

@@ -12,9 +12,9 @@ import pytest
 from app.ports.provider import MachineStatus
 from providers.conformance.suite import new_label
 from providers.emulators.startup import VAST, StartupTimes
-from providers.machines.processes import send_signal
 from tests.providers.cloud_process import eventually, processes_under
 from tests.providers.vast_emulator import EmulatedVast
+from workers.machines.processes import send_signal
 
 SPEED = 0.002
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from providers.machines.launch import MachineFiles
+from workers.machines.launch import MachineFiles
 
 _OURS = frozenset({"root", "order", "script", "machine.log", "ended.json", "ended.draft"})
 _log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ _STANDING_STILL = frozenset({"T", "t"})
 _QUIET_SCANS = 2  # a fork may slip past one reading of the table, not past two in a row
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProcessIdentity:
     """One process, for good. `started` is opaque; equal only for the same process of the same boot."""
 
@@ -30,7 +30,7 @@ class ProcessIdentity:
     boot: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProcessRow:
     """A line of the process table. A process that has exited and merely awaits its parent is not in it."""
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 from workers.agent import blocks, sweep
+from workers.machines.parts import sweep_command
 
 _SWEEP_S = 60.0
 _NOTE = re.compile(rb"[0-9]+\n")
-_REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def claim() -> blocks.Block | None:
@@ -73,8 +72,7 @@ class MachineUsers:
 
     def _end(self, first: int) -> bool:
         uids = blocks.given_out(first, self._root)
-        program = str(_REPOSITORY / "workers" / "agent" / "sweep.py")
-        argv = [sys.executable, "-I", "-S", program, str(first), str(uids[0]), str(uids[-1])]
+        argv = [*sweep_command(), str(first), str(uids[0]), str(uids[-1])]
         done = subprocess.run(argv, env={}, cwd="/", capture_output=True, timeout=_SWEEP_S, check=False)  # noqa: S603 - ours
         return done.returncode == 0
 

@@ -9,7 +9,7 @@ Run by `launch`. An own process between the cloud and the agent, because
 With `die_with_cloud`, its standard input is a pipe whose other end only the cloud holds: end of file means that the
 cloud is gone, however it went.
 
-What it takes to start the agent loads nearly nothing; what it takes to keep it (`providers.machines.keeping`) is loaded
+What it takes to start the agent loads nearly nothing; what it takes to keep it (`workers.machines.keeping`) is loaded
 when the agent had time to start. A keeper that is killed in between takes the agent along, and the cloud finds the
 rest by its mark.
 """
@@ -21,8 +21,8 @@ import os
 import select
 import sys
 
-from providers.machines.order import MachineOrder
-from providers.machines.prctl import adopt_orphans, die_with_parent
+from workers.machines.order import MachineOrder
+from workers.machines.prctl import adopt_orphans, die_with_parent
 
 COMMAND_NOT_STARTED = 127
 _HEAD_START_S = 0.5
@@ -42,7 +42,7 @@ def main() -> int:
     adopt_orphans()
     agent_pid = _start(order)
     _let_start(agent_pid)
-    from providers.machines.keeping import keep
+    from workers.machines.keeping import keep
 
     return keep(order, agent_pid, int(users[1]) if users else None)
 

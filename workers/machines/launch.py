@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from providers.machines.keeping import MachineEnd
-from providers.machines.order import MACHINE_ID_VARIABLE, MachineOrder
-from providers.machines.processes import ProcessIdentity, identify, is_alive, kill_tree
-from providers.machines.users import MachineUsers, claim
 from workers.agent.blocks import Block
+from workers.machines.keeping import MachineEnd
+from workers.machines.order import MACHINE_ID_VARIABLE, MachineOrder
+from workers.machines.parts import HOME, keeper_command
+from workers.machines.processes import ProcessIdentity, identify, is_alive, kill_tree
+from workers.machines.users import MachineUsers, claim
 
 _DEFAULT_INTERPRETER = ["/bin/sh"]
-_PACKAGE_ROOT = Path(__file__).resolve().parents[2]
-_KEEPER = "import sys; from providers.machines.keeper import main; sys.exit(main())"  # `-m` would load a lot more
 _TORCH = Path(__file__).with_name("torch_double.py")
 _COLLECT_S = 5.0
 # A machine sees none of the cloud's environment but this: how to reach the network, speak, and find programs.
@@ -32,7 +31,7 @@ _PASSED_ON = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AgentSetup:
     """What a machine runs, and with what."""
 
@@ -205,9 +204,8 @@ def _launch(files: MachineFiles, block: Block | None) -> KeeperProcess:
     words = [] if block is None else [str(block.lock), str(block.first)]
     with open(files.log_file, "ab", opener=_privately) as log:
         process = subprocess.Popen(  # noqa: S603 - our own module
-            # standard library only: neither site-packages nor the folder it happens to stand in
-            [sys.executable, "-S", "-P", "-c", _KEEPER, str(files.order_file), *words],
-            env={"PYTHONPATH": str(_PACKAGE_ROOT), "PATH": os.environ.get("PATH", ""), MACHINE_ID_VARIABLE: files.mark},
+            [*keeper_command(), str(files.order_file), *words],
+            env={"PYTHONPATH": str(HOME), "PATH": os.environ.get("PATH", ""), MACHINE_ID_VARIABLE: files.mark},
             cwd=files.root.parent,
             stdin=subprocess.PIPE,
             stdout=log,

@@ -10,14 +10,14 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from providers.machines.order import MACHINE_ID_VARIABLE, MachineOrder
-from providers.machines.processes import identify, kill_tree
-from providers.machines.users import sweep_here
+from workers.machines.order import MACHINE_ID_VARIABLE, MachineOrder
+from workers.machines.processes import identify, kill_tree
+from workers.machines.users import sweep_here
 
 _ROUNDS = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MachineEnd:
     """How a machine ended by itself. `exit_code` is the agent's; negative for a signal."""
 

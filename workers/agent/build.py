@@ -10,7 +10,7 @@ import os
 import sys
 import zipfile
 from pathlib import Path
-from typing import List, Tuple
+from typing import Iterable, List, Tuple
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _MAIN = b"import sys\n\nfrom workers.agent.__main__ import main\n\nsys.exit(main())\n"
@@ -43,9 +43,14 @@ def packed_agent() -> bytes:
     compressors differ). Each module lies there as bytecode too, which that version of Python starts from in a third
     of the time; every other version finds that it is not for it, and takes the source beside it.
     """
+    return zipapp(_contents())
+
+
+def zipapp(contents: Iterable[Tuple[str, bytes]]) -> bytes:
+    """A program of these files."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in sorted(_contents()):
+        for name, content in sorted(contents):
             info = zipfile.ZipInfo(name, _EPOCH)
             info.create_system = 3
             info.external_attr = 0o644 << 16

@@ -54,7 +54,9 @@ class Gpus(NamedTuple):
         return [by_index[index] for index in indices if index in by_index]
 
 
-class _Said(NamedTuple):
+class Said(NamedTuple):
+    """What a program answered."""
+
     code: Optional[int]  # None: it did not end in time, or could not be started
     text: str
     timed_out: bool = False
@@ -73,7 +75,7 @@ def look(config: Config, limit_s: float = LIMIT_S) -> Gpus:
     rows = _own(config, rows)
     if not rows:
         return Gpus(FAILS, why=f"none of the GPUs {_spoken(config.own_gpus or ())} that are this machine's is there")
-    header = _ask([program], until)
+    header = ask([program], until)
     cuda = _CUDA.search(header.text) if header.code == 0 else None
     return Gpus(
         state=ANSWERS,
@@ -136,23 +138,23 @@ def _spoken(indices: Sequence[int]) -> str:
     return ", ".join(map(str, indices))
 
 
-def _rows_of(program: str, until: float) -> _Said:
+def _rows_of(program: str, until: float) -> Said:
     """As much as this driver can tell."""
     said = _query(program, _ALL, until)
     return _query(program, _FEW, until) if said.code not in (0, None) else said
 
 
-def _query(program: str, columns: Tuple[str, ...], until: float) -> _Said:
-    return _ask([program, "--query-gpu=" + ",".join(columns), "--format=csv,noheader,nounits"], until)
+def _query(program: str, columns: Tuple[str, ...], until: float) -> Said:
+    return ask([program, "--query-gpu=" + ",".join(columns), "--format=csv,noheader,nounits"], until)
 
 
-def _ask(argv: List[str], until: float) -> _Said:
+def ask(argv: List[str], until: float) -> Said:
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         )
     except OSError as error:
-        return _Said(None, f"it cannot be started: {error}")
+        return Said(None, f"it cannot be started: {error}")
     assert process.stdout is not None
     data, is_over = _read_until(process.stdout.fileno(), until)
     try:
@@ -162,7 +164,7 @@ def _ask(argv: List[str], until: float) -> _Said:
     _leave(process)
     text = data.decode("utf-8", "replace")
     too_much = len(data) >= _MOST_BYTES
-    return _Said(None if too_much else code, text, timed_out=code is None and not too_much)
+    return Said(None if too_much else code, text, timed_out=code is None and not too_much)
 
 
 def _read_until(pipe: int, until: float) -> Tuple[bytes, bool]:
@@ -204,7 +206,7 @@ def _read(line: str) -> Optional[Tuple[Dict[str, Any], str]]:
     return gpu, cells[3] if _DRIVER.fullmatch(cells[3]) else ""
 
 
-def _why(said: _Said, limit_s: float) -> str:
+def _why(said: Said, limit_s: float) -> str:
     if said.timed_out:
         return f"it has not answered within {limit_s:g} s"
     words = _plain(" ".join(said.text.split()))[:_LONGEST_WORDS]

@@ -21,6 +21,7 @@ from app.api import (
     calibrations,
     errors,
     finetunes,
+    hosts,
     images,
     installer,
     job_controls,
@@ -38,6 +39,7 @@ from app.api import (
     openapi,
     pages,
     plan,
+    pools,
     pressure,
     price_lists,
     project,
@@ -184,6 +186,7 @@ def create_app(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI
     app.include_router(agent_probe.router)
     app.include_router(agent_program.router)
     app.include_router(installer.router)
+    app.include_router(hosts.router)
     app.include_router(reach.router)
     for router in (door_files.router, door_uploads.router, door_tunings.router, door_models.router, door_text.router):
         app.include_router(router)
@@ -196,6 +199,7 @@ def create_app(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI
         secrets.router,
         audit.router,
         calibrations.router,
+        pools.router,
         project.router,
         projects.router,
         limits.router,

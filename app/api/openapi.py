@@ -34,6 +34,7 @@ TAGS: list[dict[str, Any]] = [
         "description": "What a project, the jobs of an API key, or a provider may cost per hour, day or month.",
     },
     {"name": "model names", "description": "Which open models are meant by the names that clients of OpenAI send."},
+    {"name": "pools", "description": "Machines of a team's own. Keys with scope `owner` define them."},
     {"name": "keys", "description": "API keys. For keys with scope `admin`."},
     {"name": "session", "description": "Signing a browser in and out."},
     {"name": "secrets", "description": "Values for user code, which no request reads again."},

@@ -19,11 +19,13 @@ from app.core.model.node import NodeState
 from app.core.model.plan import ActionKind
 from app.core.model.snapshot import Snapshot
 from app.core.policies.reasons import duration
+from app.core.pools import ends_ms
 from app.db.connection import Connection
 from app.db.decisions.item_failures import FailureKey, ItemFailure, failures_now
 from app.db.decisions.snapshots import freeze, read_snapshot
 from app.db.nodes.lifecycle import NodeRow, lock_node
-from app.db.nodes.lifetimes import SelfEndingNode, ending_nodes
+from app.db.nodes.lifetimes import SelfEndingNode, ending_nodes, set_ends_of_pool
+from app.db.pools.pools import read_pools
 from app.db.runs.live_runs import live_runs_of_node
 from app.services.decisions.policy_settings import policy_config
 from app.services.moves.leave_machine import call_off_targets, leave_machine
@@ -38,6 +40,10 @@ async def leave_in_time(context: ControlContext) -> int:
     now_ms = context.clock.now_ms()
     ahead_ms = _ahead_ms(context)
     async with context.database.transaction() as connection:
+        for row in await read_pools(connection):
+            end_ms = ends_ms(row.pool, now_ms)
+            if end_ms is not None and end_ms <= now_ms + ahead_ms:
+                await set_ends_of_pool(connection, row.pool.launcher, row.pool.name, end_ms)
         ending = {
             row.node_id: _ending(context, row, now_ms)
             for row in await ending_nodes(connection, now_ms=now_ms, margin_ms=ahead_ms)

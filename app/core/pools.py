@@ -50,7 +50,7 @@ def _read_window(text: str) -> list[Hours]:
 
 def is_open(pool: Pool, now_ms: int) -> bool:
     """Whether the pool takes jobs at this moment."""
-    if pool.is_draining:
+    if pool.drains_ms is not None:
         return False
     return not pool.hours or closes_in_ms(pool, now_ms) is not None
 
@@ -60,6 +60,14 @@ def closes_in_ms(pool: Pool, now_ms: int) -> int | None:
     at = (now_ms // _MINUTE_MS + _THURSDAY) % WEEK_MINUTES
     ends = [one.to_minute - minute for one in pool.hours for minute in (at, at + WEEK_MINUTES) if _covers(one, minute)]
     return None if not ends else max(ends) * _MINUTE_MS - now_ms % _MINUTE_MS
+
+
+def ends_ms(pool: Pool, now_ms: int) -> int | None:
+    """When what runs in the pool has to be gone, as far as is known: it drains, or its hours are over."""
+    closes_ms = closes_in_ms(pool, now_ms)
+    closed_ms = now_ms if pool.hours and closes_ms is None else None
+    known = (pool.drains_ms, closed_ms, None if closes_ms is None else now_ms + closes_ms)
+    return min((one for one in known if one is not None), default=None)
 
 
 def _covers(hours: Hours, minute: int) -> bool:

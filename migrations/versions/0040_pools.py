@@ -29,7 +29,7 @@ def upgrade() -> None:
         sa.Column("hours", sa.Text, nullable=False, server_default=sa.text("''")),
         sa.Column("most_gpus", sa.Integer),
         sa.Column("labels", JSONB, nullable=False, server_default=sa.text("'{}'")),
-        sa.Column("draining", sa.Boolean, nullable=False, server_default=sa.text("false")),
+        sa.Column("drains_ms", sa.BigInteger),
         sa.Column("created_ms", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_pools")),
     )
@@ -60,12 +60,13 @@ def _hosts() -> None:
         sa.Column("labels", JSONB, nullable=False, server_default=sa.text("'{}'")),
         sa.Column("joined_ms", sa.BigInteger, nullable=False),
         sa.Column("heard_ms", sa.BigInteger, nullable=False),
+        sa.Column("drains_ms", sa.BigInteger),
         sa.Column("leaves_ms", sa.BigInteger),
         sa.Column("left_ms", sa.BigInteger),
         sa.Column("desired_version", sa.Integer, nullable=False, server_default=sa.text("1")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_hosts")),
         sa.UniqueConstraint("token_sha256", name=op.f("uq_hosts_token_sha256")),
-        sa.ForeignKeyConstraint(["pool"], ["pools.name"], name=op.f("fk_hosts_pool_pools")),
+        sa.ForeignKeyConstraint(["pool"], ["pools.name"], name=op.f("fk_hosts_pool_pools"), ondelete="CASCADE"),
     )
     op.create_index("ix_hosts_pool", "hosts", ["pool"])
     op.create_index(
@@ -90,7 +91,9 @@ def _host_machines() -> None:
         sa.Column("detail", sa.Text, nullable=False, server_default=sa.text("''")),
         sa.Column("log_tail", sa.Text, nullable=False, server_default=sa.text("''")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_host_machines")),
-        sa.ForeignKeyConstraint(["host_id"], ["hosts.id"], name=op.f("fk_host_machines_host_id_hosts")),
+        sa.ForeignKeyConstraint(
+            ["host_id"], ["hosts.id"], name=op.f("fk_host_machines_host_id_hosts"), ondelete="CASCADE"
+        ),
     )
     op.create_index("ix_host_machines_node_id", "host_machines", ["node_id"])
     op.create_index(

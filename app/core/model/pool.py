@@ -23,8 +23,8 @@ class Hours:
 @dataclass(frozen=True, slots=True)
 class Pool:
     """`price` is of a GPU and hour. `preference`: pools with a lower one are filled first. `projects`: who may use it;
-    empty: all. `hours`: when; empty: always. `most_gpus` at once; None: as many as there are. `is_draining`: it takes
-    nothing new, and what runs there moves away."""
+    empty: all. `hours`: when; empty: always. `most_gpus` at once; None: as many as there are. `drains_ms`: by when
+    what runs there has to be gone, and nothing new comes; None: it takes jobs."""
 
     name: str
     launcher: str = JOINED
@@ -33,7 +33,7 @@ class Pool:
     projects: tuple[str, ...] = ()
     hours: tuple[Hours, ...] = ()
     most_gpus: int | None = None
-    is_draining: bool = False
+    drains_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import Row, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model.node import NodeState
+from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.db.tables import nodes
 
 # Of a short life, at most this part is kept for leaving: else a run would leave before it has done anything.
@@ -45,3 +45,11 @@ def ends_soon(row: Row[Any], now_ms: int, margin_ms: int) -> bool:
     if row.state != NodeState.READY or row.ends_ms is None:
         return False
     return bool(row.ends_ms - SelfEndingNode(row.id, row.requested_ms, row.ends_ms).margin_ms(margin_ms) <= now_ms)
+
+
+async def set_ends_of_pool(connection: AsyncConnection, launcher: str, pool: str, ends_ms: int | None) -> None:
+    """When the nodes of a pool have to be gone; None: when their machines end, as their launcher lists them next."""
+    of = nodes.c
+    here = (of.provider == launcher, of.region == pool, of.tier == Tier.OWN, of.state.not_in(GONE_NODE_STATES))
+    later = of.ends_ms.is_(None) | (of.ends_ms > ends_ms) if ends_ms is not None else of.ends_ms.is_not(None)
+    await connection.execute(update(nodes).where(*here, later).values(ends_ms=ends_ms))

@@ -21,7 +21,8 @@ _MOST_GPUS = 64
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
-    """`facts` are what the host says of itself. `leaves_ms`: when what runs there has to be gone."""
+    """`facts` are what the host says of itself. `drains_ms`: when what runs there has to be gone; `leaves_ms`: that,
+    and it leaves its pool then."""
 
     host_id: str
     pool: str
@@ -31,9 +32,15 @@ class HostRow:
     labels: Mapping[str, str]
     joined_ms: int
     heard_ms: int
+    drains_ms: int | None
     leaves_ms: int | None
     left_ms: int | None
     version: int
+
+    @property
+    def ends_ms(self) -> int | None:
+        """When what runs there has to be gone."""
+        return min((one for one in (self.drains_ms, self.leaves_ms) if one is not None), default=None)
 
 
 async def add_host(connection: AsyncConnection, host: HostRow, *, nonce_sha256: bytes) -> None:
@@ -98,6 +105,11 @@ async def set_leaves(connection: AsyncConnection, host_id: str, leaves_ms: int |
     await connection.execute(update(hosts).where(hosts.c.id == host_id).values(**values))
 
 
+async def set_drains(connection: AsyncConnection, host_id: str, drains_ms: int | None) -> None:
+    """From when on nothing may run there, for a while; None: it takes jobs again."""
+    await connection.execute(update(hosts).where(hosts.c.id == host_id).values(drains_ms=drains_ms))
+
+
 async def set_left(connection: AsyncConnection, host_id: str, *, now_ms: int) -> None:
     """It is none of ours any more, and its token is worth nothing."""
     await connection.execute(update(hosts).where(hosts.c.id == host_id).values(left_ms=now_ms, token_sha256=None))
@@ -140,7 +152,7 @@ def host_view(row: HostRow, taken: tuple[int, ...], awaited: Mapping[str, int], 
         gpus=gpus,
         taken=taken,
         awaited={name: number for name, number in awaited.items() if name.partition("/")[0] == row.host_id},
-        is_open=row.leaves_ms is None and row.heard_ms > now_ms - HEARD_WITHIN_MS and not row.facts.get("unusable"),
+        is_open=row.ends_ms is None and row.heard_ms > now_ms - HEARD_WITHIN_MS and not row.facts.get("unusable"),
     )
 
 
@@ -183,6 +195,7 @@ def _host_row(row: Row[Any]) -> HostRow:
         labels=row.labels,
         joined_ms=row.joined_ms,
         heard_ms=row.heard_ms,
+        drains_ms=row.drains_ms,
         leaves_ms=row.leaves_ms,
         left_ms=row.left_ms,
         version=row.desired_version,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Select, delete, insert, or_, select, update
+from sqlalchemy import Row, Select, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.db.arrays import is_one_of
@@ -16,7 +16,7 @@ from app.db.tables import host_machines, hosts
 @dataclass(frozen=True, slots=True)
 class HostMachine:
     """`sealed_order` is what it is started with. It is `ending` from when its end was asked for, and over when its host
-    says so, or has gone itself. `leaves_ms`: of its host."""
+    says so, or has gone itself. `host_ends_ms`: when nothing may run on its host any more."""
 
     machine_id: str
     host_id: str
@@ -30,7 +30,7 @@ class HostMachine:
     ending_ms: int | None = None
     ended_ms: int | None = None
     detail: str = ""
-    leaves_ms: int | None = None
+    host_ends_ms: int | None = None
 
 
 async def add_machine(connection: AsyncConnection, machine: HostMachine) -> None:
@@ -113,7 +113,11 @@ async def delete_machines(connection: AsyncConnection, *, before_ms: int) -> Non
 
 def _every() -> Select[Any]:
     joined = host_machines.join(hosts, hosts.c.id == host_machines.c.host_id)
-    return select(host_machines, hosts.c.leaves_ms).select_from(joined).order_by(host_machines.c.id)
+    return (
+        select(host_machines, func.least(hosts.c.drains_ms, hosts.c.leaves_ms).label("host_ends_ms"))
+        .select_from(joined)
+        .order_by(host_machines.c.id)
+    )
 
 
 async def _read(connection: AsyncConnection, statement: Select[Any]) -> list[HostMachine]:
@@ -134,5 +138,5 @@ def _machine(row: Row[Any]) -> HostMachine:
         ending_ms=row.ending_ms,
         ended_ms=row.ended_ms,
         detail=row.detail,
-        leaves_ms=row.leaves_ms,
+        host_ends_ms=row.host_ends_ms,
     )

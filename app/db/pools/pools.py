@@ -91,7 +91,7 @@ def _columns(row: PoolRow) -> dict[str, Any]:
         "hours": row.hours,
         "most_gpus": pool.most_gpus,
         "labels": dict(row.labels),
-        "draining": pool.is_draining,
+        "drains_ms": pool.drains_ms,
     }
 
 
@@ -104,6 +104,6 @@ def _pool_row(row: Row[Any]) -> PoolRow:
         projects=tuple(row.projects),
         hours=read_hours(row.hours),
         most_gpus=row.most_gpus,
-        is_draining=row.draining,
+        drains_ms=row.drains_ms,
     )
     return PoolRow(pool, row.hours, row.labels, row.created_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, LargeBinary, Table, Text, text
+from sqlalchemy import Column, ForeignKey, Index, Integer, LargeBinary, Table, Text, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from app.db.tables.base import ID, MICROS, MS, metadata
@@ -18,7 +18,7 @@ pools = Table(
     Column("hours", Text, nullable=False, server_default=text("''")),  # as they were written
     Column("most_gpus", Integer),
     Column("labels", JSONB, nullable=False, server_default=text("'{}'")),
-    Column("draining", Boolean, nullable=False, server_default=text("false")),
+    Column("drains_ms", MS),  # when what runs there has to be gone; NULL: it takes jobs
     Column("created_ms", MS, nullable=False),
 )
 
@@ -37,7 +37,7 @@ hosts = Table(
     "hosts",
     metadata,
     Column("id", ID, primary_key=True),
-    Column("pool", Text, ForeignKey("pools.name"), nullable=False),
+    Column("pool", Text, ForeignKey("pools.name", ondelete="CASCADE"), nullable=False),
     Column("name", Text, nullable=False),  # as the host calls itself
     Column("nonce_sha256", LargeBinary, nullable=False),  # of the host that has joined: it alone may join again as this
     Column("token_sha256", LargeBinary, unique=True),  # NULL once it has left
@@ -46,7 +46,8 @@ hosts = Table(
     Column("labels", JSONB, nullable=False, server_default=text("'{}'")),
     Column("joined_ms", MS, nullable=False),
     Column("heard_ms", MS, nullable=False),
-    Column("leaves_ms", MS),  # when what runs there has to be gone; NULL: it stays
+    Column("drains_ms", MS),  # when what runs there has to be gone; NULL: it takes jobs
+    Column("leaves_ms", MS),  # the same, and it leaves its pool then
     Column("left_ms", MS),
     Column("desired_version", Integer, nullable=False, server_default=text("1")),
     Index("ix_hosts_pool", "pool"),
@@ -58,7 +59,7 @@ host_machines = Table(
     "host_machines",
     metadata,
     Column("id", ID, primary_key=True),
-    Column("host_id", ID, ForeignKey("hosts.id"), nullable=False),
+    Column("host_id", ID, ForeignKey("hosts.id", ondelete="CASCADE"), nullable=False),
     Column("node_id", Text, nullable=False),
     Column("gpu_indices", ARRAY(Integer), nullable=False),
     Column("price_micros_per_hour", MICROS, nullable=False),

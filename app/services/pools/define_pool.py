@@ -12,10 +12,12 @@ from app.core.pools import read_hours
 from app.db import notify
 from app.db.access.projects import project_names
 from app.db.connection import Connection
-from app.db.pools.hosts import hosts_of, set_leaves
+from app.db.nodes.lifetimes import set_ends_of_pool
+from app.db.pools.hosts import hosts_of
 from app.db.pools.pools import PoolRow, add_pool, delete_pool, find_pool, read_pools, set_pool
 from app.errors import Conflict, InvalidInput, NotFound
 from app.services.jobs.compose_job import micros
+from app.services.pools.join_host import tell_offers
 
 MOST_POOLS = 200  # each is looked at in every decision
 
@@ -50,14 +52,13 @@ async def change_pool(connection: Connection, name: str, request: PoolChange) ->
 
 
 async def drain_pool(connection: Connection, name: str, *, within_ms: int | None, now_ms: int) -> PoolRow:
-    """It takes nothing new, and what runs on its hosts moves away within that time; None: it takes jobs again."""
+    """It takes nothing new, and what runs there moves away within that time; its hosts stay in it. None: it takes jobs
+    again."""
     row = await _locked(connection, name)
-    row = replace(row, pool=replace(row.pool, is_draining=within_ms is not None))
+    row = replace(row, pool=replace(row.pool, drains_ms=None if within_ms is None else now_ms + within_ms))
     await set_pool(connection, row)
-    for host in await hosts_of(connection, name):
-        await set_leaves(connection, host.host_id, None if within_ms is None else now_ms + within_ms)
-        await notify.host(connection, host.host_id)
-    await notify.control(connection)
+    await set_ends_of_pool(connection, row.pool.launcher, name, row.pool.drains_ms)
+    await tell_offers(connection, now_ms=now_ms)
     return row
 
 

@@ -114,6 +114,7 @@ def _new_host(ids: IdSource, pool: str, request: HostJoinRequest, now_ms: int) -
         labels={},
         joined_ms=now_ms,
         heard_ms=now_ms,
+        drains_ms=None,
         leaves_ms=None,
         left_ms=None,
         version=1,

@@ -10,10 +10,11 @@ from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.pool import JOINED, OwnHost, Pool
-from app.core.pools import closes_in_ms, free_of, is_open, used_gpus
+from app.core.pools import ends_ms, free_of, is_open, used_gpus
 from app.db import notify
 from app.db.connection import Connection
 from app.db.engine import Database
+from app.db.nodes.lifecycle import read_node
 from app.db.pools.hosts import lock_host, raise_version, seen_hosts
 from app.db.pools.machines import (
     HostMachine,
@@ -30,6 +31,7 @@ from app.errors import NoCapacity, OfferGone, PriceMoved, Transient, Unavailable
 from app.ports.clock import Clock, IdSource
 from app.ports.provider import Machine, MachineRequest, MachineStatus
 from app.services.kit.seal import Sealer
+from workers.host.machines import PROJECT
 
 _LISTED_FOR_MS = 900_000  # after their end
 SEALED_FOR = "hosts"  # in the place of a project
@@ -60,7 +62,9 @@ class DatabaseHosts:
             _check_price(pool, offer, request.max_price_per_hour)
             indices = _free_indices(host, kind, offer.gpu_count)
             machine_id = self._ids.new("mach")
-            order = json.dumps(dict(request.bootstrap), sort_keys=True)
+            node = await read_node(connection, request.label)
+            project = {} if node is None else {PROJECT: node.project_id}
+            order = json.dumps({**dict(request.bootstrap), **project}, sort_keys=True)
             machine = HostMachine(
                 machine_id=machine_id,
                 host_id=host_id,
@@ -155,8 +159,7 @@ def _machine(found: HostMachine, pool: Pool | None, now_ms: int) -> Machine:
     its GPUs are nobody's until then."""
     over_ms = found.ended_ms if found.ending_ms is None else found.ending_ms
     status = MachineStatus.RUNNING if found.started_ms is not None else MachineStatus.BOOTING
-    closes_ms = None if pool is None or not pool.hours else closes_in_ms(pool, now_ms)
-    ends = [one for one in (found.leaves_ms, None if closes_ms is None else now_ms + closes_ms) if one is not None]
+    ends = [found.host_ends_ms, None if pool is None else ends_ms(pool, now_ms)]
     return Machine(
         provider=JOINED,
         ref=found.machine_id,
@@ -168,5 +171,5 @@ def _machine(found: HostMachine, pool: Pool | None, now_ms: int) -> Machine:
         billed_from_ms=found.started_ms,
         billed_to_ms=over_ms if found.started_ms is not None else None,
         detail=found.detail,
-        ends_ms=min(ends, default=None),
+        ends_ms=min((one for one in ends if one is not None), default=None),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from allpass.wire.hosts import HostMachineOrder, HostMachineReport, HostSyncReply, HostSyncRequest
 from app.core.model.node import GONE_NODE_STATES, NodeState
@@ -19,6 +20,7 @@ from app.ports.clock import IdSource
 from app.services.kit.seal import Sealer, Unsealable
 from app.services.nodes.authenticate_node import shown_sha256
 from app.services.nodes.lose_node import lose_node
+from app.services.pools.drain_host import set_host_ends
 from app.services.pools.join_host import facts_of, tell_offers
 from app.services.pools.own_hosts import SEALED_FOR
 
@@ -54,6 +56,7 @@ async def report_host(
         await set_heard(connection, host.host_id, boot_id=request.boot_id, facts=facts, now_ms=now_ms)
         if request.leaving and host.leaves_ms is None:
             await set_leaves(connection, host.host_id, now_ms + LEAVE_WITHIN_MS)
+            await set_host_ends(connection, replace(host, leaves_ms=now_ms + LEAVE_WITHIN_MS))
         if over or request.leaving or _changed(host.facts, facts) or _was_silent(host, now_ms):
             await tell_offers(connection, now_ms=now_ms)
     for node_id, why in over.items():

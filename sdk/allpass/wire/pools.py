@@ -65,6 +65,13 @@ class DrainRequest(Request):
     """What runs there moves away within that time, at an exact step; what cannot, saves and waits."""
 
     within_s: Seconds = Field(1200, description="when all of it has to be gone")
+    host: Name | None = Field(None, description="id or name of one of its hosts; null: the whole pool")
+
+
+class UndrainRequest(Request):
+    """POST /v1/pools/{name}/undrain."""
+
+    host: Name | None = Field(None, description="id or name of one of its hosts; null: the whole pool")
 
 
 class PoolHostGpu(Response):
@@ -80,9 +87,11 @@ class PoolHost(Response):
     id: str
     name: str = Field(description="as it calls itself")
     pool: str
-    state: str = Field(description="`ready`, `silent` (not heard of for a minute), `leaving` or `unusable`")
+    state: str = Field(
+        description="`ready`, `silent` (not heard of for a minute), `draining`, `leaving`, `unusable` or `gone`"
+    )
     gpus: list[PoolHostGpu]
-    used_gpus: list[int] = Field(description="indices of the GPUs that nodes have now")
+    used: list[int] = Field(description="indices of the GPUs, or of the shares of its processors, that nodes have now")
     cpus: int
     memory_bytes: int
     driver: str | None
@@ -106,4 +115,5 @@ class Pool(Response):
     most_gpus: int | None
     labels: dict[str, str]
     hosts: list[PoolHost]
+    drains_at: datetime | None = Field(description="when what runs there has to be gone")
     created_at: datetime

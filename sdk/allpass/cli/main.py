@@ -46,6 +46,8 @@ BUILT_IN = {
     "wait": "allpass.cli.waiting:wait",
     "sweep": "allpass.cli.sweeps:sweep",
     "nodes": "allpass.cli.overview:nodes",
+    "pool": "allpass.cli.pools:pool",
+    "node": "allpass.cli.node:node",
     "pressure": "allpass.cli.pressure:pressure",
     "replay": "allpass.cli.replay:replay",
     "offers": "allpass.cli.spending:offers",

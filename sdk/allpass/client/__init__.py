@@ -19,6 +19,7 @@ from allpass.client.blocking import Blocking
 from allpass.client.jobs import AsyncJobMethods, JobMethods
 from allpass.client.model_names import AsyncModelNameMethods, ModelNameMethods
 from allpass.client.numbers import AsyncNumberMethods, NumberMethods
+from allpass.client.pools import AsyncPoolMethods, PoolMethods
 from allpass.client.records import AsyncRecordMethods, RecordMethods
 from allpass.client.setup import DEFAULT_TIMEOUT_S, new_key
 
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TIMEOUT_S", "AsyncClient", "Client", "new_key"]
 
 
-class Client(AppMethods, JobMethods, RecordMethods, NumberMethods, AccessMethods, ModelNameMethods, Blocking):
+class Client(
+    AppMethods, JobMethods, RecordMethods, NumberMethods, AccessMethods, ModelNameMethods, PoolMethods, Blocking
+):
     """Speaks to one Allpass server, with blocking I/O. Threads may share it. Close it, or use it as a context.
 
     `url` and `api_key` go together; without them the configuration is searched. `timeout_s` bounds every wait for the
@@ -57,6 +60,7 @@ class AsyncClient(
     AsyncNumberMethods,
     AsyncAccessMethods,
     AsyncModelNameMethods,
+    AsyncPoolMethods,
     Awaited,
 ):
     """`Client` for asyncio: the same methods, awaited; lists are asynchronous iterators."""

@@ -23,15 +23,28 @@ _IN_CHECKOUT = Path(__file__).parents[2].joinpath("allpass").is_file()  # else i
 class Providers(StrEnum):
     LOCAL = "local"
     EMULATED = "emulated"
+    NONE = "none"
 
 
 def up(
     port: Annotated[int, typer.Option(min=0, max=65535, help="port of the API; 0 takes any free one")] = 7700,
     data_dir: Annotated[Path, typer.Option(help="where everything is kept")] = Path(".allpass"),
     speed: Annotated[float, typer.Option(min=0, help="factor on the start-up times of machines")] = 1.0,
-    providers: Annotated[Providers, typer.Option(help="a local cloud, or Modal, Vast.ai and Lambda played here")] = (
-        Providers.LOCAL
-    ),
+    providers: Annotated[
+        Providers | None,
+        typer.Option(
+            help="a local cloud, Modal, Vast.ai and Lambda played here, or none [default: local; with --here: none]",
+            show_default=False,
+        ),
+    ] = None,
+    here: Annotated[
+        bool | None,
+        typer.Option(
+            "--here/--not-here",
+            help="this host's own GPUs as a pool, or its processors [default: asked where it has a GPU]",
+            show_default=False,
+        ),
+    ] = None,
     real: Annotated[
         str,
         typer.Option(
@@ -78,7 +91,9 @@ def up(
         )
         raise typer.Exit(1)
     named = _named(real, providers)
-    options = StackOptions(data_dir=data_dir, port=port, cloud_speed=speed, clouds=Clouds(providers.value), real=named)
+    is_here = _asked_for_here(data_dir) if here is None and providers is None and not real else bool(here)
+    clouds = Clouds((providers or (Providers.NONE if is_here else Providers.LOCAL)).value)
+    options = StackOptions(data_dir=data_dir, port=port, cloud_speed=speed, clouds=clouds, real=named, here=is_here)
     wishes = StopSignals()
     stack = Stack(options, tell=lambda line: _tell(console, line))
     try:
@@ -96,7 +111,24 @@ def up(
         stack.stop()
 
 
-def _named(real: str, providers: Providers) -> frozenset[str]:
+def _asked_for_here(data_dir: Path) -> bool:
+    """At the first start on a host with a GPU, before a terminal; later starts go by what was said then."""
+    import sys
+
+    if (data_dir / "here" / "member.json").is_file():
+        return True
+    if data_dir.exists() or not sys.stdin.isatty():
+        return False
+    from app.stack.here import gpus_here
+
+    found = gpus_here()
+    if not found:
+        return False
+    what = found[0] if len(found) == 1 else f"{len(found)} GPUs ({found[0]})"
+    return typer.confirm(f"This host has {what}. Use it for jobs, at no price? (no: a cloud is played)", default=True)
+
+
+def _named(real: str, providers: Providers | None) -> frozenset[str]:
     from app.errors import InvalidInput
     from app.stack.outside import read_real, rents
 

@@ -13,6 +13,7 @@ from app.core.model.job import Resources
 from app.core.model.money import ZERO, Money
 from app.core.model.node import ProviderTraits, Tier
 from app.core.model.offer import X86_64, Offer, cpu_architecture
+from app.core.model.pool import CPU
 from app.core.model.snapshot import JobView
 
 
@@ -215,10 +216,13 @@ def kind_fits(resources: Resources, gpu_type: str, gpu_memory_bytes: int) -> boo
     """Whether the job takes this type of GPU, and its memory is enough.
 
     One whose CPU is an Arm is for jobs that name it: images and wheels are mostly built for x86-64, and what was built
-    for that fails there, after it was paid for.
+    for that fails there, after it was paid for. So is a host that gives its processors in place of GPUs.
     """
     asked = resources.gpu_type
-    takes_it = cpu_architecture(gpu_type) == X86_64 if asked is None else _plain(asked) == _plain(gpu_type)
+    if asked is None:
+        takes_it = cpu_architecture(gpu_type) == X86_64 and gpu_type != CPU
+    else:
+        takes_it = _plain(asked) == _plain(gpu_type)
     return takes_it and gpu_memory_bytes >= _least_bytes(resources, gpu_type)
 
 

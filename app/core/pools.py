@@ -13,7 +13,7 @@ from dataclasses import replace
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
-from app.core.model.pool import CPU, DAY_MINUTES, JOINED, WEEK_MINUTES, HostGpu, Hours, OwnHost, Pool
+from app.core.model.pool import CPU, CPU_FOR_ALL, DAY_MINUTES, JOINED, WEEK_MINUTES, HostGpu, Hours, OwnHost, Pool
 from app.errors import InvalidInput
 
 STARTUP_MS = 1_000
@@ -79,7 +79,8 @@ def kinds_of(host: OwnHost) -> dict[str, tuple[HostGpu, ...]]:
     if not host.gpus:
         number = max(1, min(_MOST_SHARES, host.cpus // 2))
         share = host.memory_bytes // number
-        return {CPU: tuple(HostGpu(index, CPU, share) for index in range(number))}
+        kind = CPU_FOR_ALL if host.for_all else CPU
+        return {kind: tuple(HostGpu(index, kind, share) for index in range(number))}
     names = sorted({gpu.name for gpu in host.gpus})
     return {name: tuple(gpu for gpu in host.gpus if gpu.name == name) for name in names}
 

@@ -42,6 +42,10 @@ class StackPaths:
         return self.root / "emulated"
 
     @property
+    def here(self) -> Path:
+        return self.root / "here"
+
+    @property
     def agent(self) -> Path:
         return self.root / "agent.pyz"
 

@@ -21,6 +21,7 @@ from app.db.schema import check_schema
 from app.errors import Conflict, Unavailable
 from app.stack.child import Child
 from app.stack.emulated import Emulated, emulated, emulator_child
+from app.stack.here import host_child, join_here
 from app.stack.layout import StackPaths
 from app.stack.outside import beside, check_named, given_settings, own_addresses, rents, withheld_settings
 from app.stack.postgres import EmbeddedPostgres
@@ -46,6 +47,7 @@ class Clouds(StrEnum):
 
     LOCAL = "local"  # one cloud of ours with three kinds of machines
     EMULATED = "emulated"  # Modal, Vast.ai and Lambda, each spoken to by its real client
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,8 @@ class StackOptions:
     """`port` of the API (0: any free one). `cloud_speed` scales the start-up times of machines.
 
     `settings` are extra `ALLPASS_…` variables for the server; they win over what the stack sets itself. `real`:
-    accounts of the shell that are used. Without any, nothing outside this machine is rented, written or asked.
+    accounts of the shell that are used. Without any, nothing outside this machine is rented, written or asked. `here`:
+    this host is a pool of the stack.
     """
 
     data_dir: Path
@@ -63,6 +66,7 @@ class StackOptions:
     clouds: Clouds = Clouds.LOCAL
     companies: tuple[Company, ...] = (Company.MODAL, Company.VAST, Company.LAMBDA)
     real: frozenset[str] = frozenset()
+    here: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -158,6 +162,10 @@ class Stack:
             self._await_ready(child)
         self._await_ready(self._add(self._server(port, f"http://{HOST}:{objects_port}", clouds)))
         self._serves = True
+        if self._options.here:
+            key = json.loads(self.layout.client_file.read_text())["api_key"]
+            join_here(self.layout.here, self.url, key, self.say)
+            self._await_ready(self._add(host_child(self.layout.here, self._log("here"))))
 
     def _await_ready(self, child: Child) -> None:
         """Raises Unavailable when it ends, or has not come up after a quarter of an hour."""
@@ -192,7 +200,7 @@ class Stack:
     def _start_clouds(self) -> dict[str, str]:
         """Start them; the settings with which a server rents there. Beside real machines there are none of ours: jobs
         would be placed on those, which look cheaper."""
-        if rents(self._options.real):
+        if rents(self._options.real) or self._options.clouds is Clouds.NONE:
             return {}
         if self._options.clouds is Clouds.EMULATED:
             return self._start_companies()

@@ -14,7 +14,7 @@ from pathlib import Path
 from workers.agent.transport import Transport
 from workers.host import service
 from workers.host.daemon import Daemon
-from workers.host.facts import check_usable, describe, facts_of, usual_keep_free_bytes
+from workers.host.facts import CPUS, CPUS_FOR_ALL, GPUS, check_usable, describe, facts_of, usual_keep_free_bytes
 from workers.host.place import HostError, Member, Place
 from workers.host.talk import HostApi, join
 from workers.machines.processes import boot_id
@@ -46,11 +46,14 @@ def _parser() -> argparse.ArgumentParser:
     joins.add_argument("--token-file", type=Path, help="a file with the token, in place of standard input")
     joins.add_argument("--name", default=socket.gethostname(), help="what the pool shows (default: the host's name)")
     joins.add_argument("--cpu", action="store_true", help="give this host's processors, for jobs that need no GPU")
+    joins.add_argument("--for-all", action="store_true", help="with --cpu: also for jobs that name no GPU")
     joins.add_argument("--keep-free-gb", type=float, help="of the disk (default: a twentieth, 5 GB at least)")
     joins.add_argument("--nvidia-smi", default="", help=argparse.SUPPRESS)
     joins.add_argument("--no-start", action="store_true", help="only join: somebody else runs `allpass-host run`")
     joins.set_defaults(does=_join)
-    commands.add_parser("run", help="work as a member, in the foreground").set_defaults(does=_run)
+    runs = commands.add_parser("run", help="work as a member, in the foreground")
+    runs.add_argument("--with-machines", action="store_true", help="what runs here ends with this process")
+    runs.set_defaults(does=_run)
     leaves = commands.add_parser("leave", help="have what runs here move away, then leave nothing behind")
     leaves.add_argument("--no-wait", action="store_true", help="return at once")
     leaves.set_defaults(does=_leave)
@@ -67,7 +70,7 @@ def _join(place: Place, options: argparse.Namespace) -> int:
     place.prepare()
     token = _token(options.token_file)
     keep = usual_keep_free_bytes(place.root) if options.keep_free_gb is None else int(options.keep_free_gb * _GB)
-    gives = "cpus" if options.cpu else "gpus"
+    gives = (CPUS_FOR_ALL if options.for_all else CPUS) if options.cpu else GPUS
     facts = facts_of(place.root, gives, options.nvidia_smi, keep)
     check_usable(facts, gives)
     told = join(HostApi(url, token, Transport()), url, place.nonce(), options.name[:200] or "host", boot_id(), facts)
@@ -96,7 +99,7 @@ def _token(file: Path | None) -> str:
     return token
 
 
-def _run(place: Place, _: argparse.Namespace) -> int:
+def _run(place: Place, options: argparse.Namespace) -> int:
     member = place.member()
     if member is None:
         raise HostError("this host is in no pool: allpass node join")
@@ -105,7 +108,7 @@ def _run(place: Place, _: argparse.Namespace) -> int:
     if held is None:
         raise HostError(f"another process works for {place.root} already")
     with held:
-        code = Daemon(place, member).run()
+        code = Daemon(place, member, with_machines=options.with_machines).run()
     if place.member() is None:
         service.remove(place)
     return code

@@ -14,7 +14,7 @@ from typing import Any
 
 from workers.agent.errors import AgentError, Forgotten, Refused, Unreachable
 from workers.agent.transport import Transport
-from workers.host.facts import facts_of, free_bytes
+from workers.host.facts import GPUS, facts_of, free_bytes
 from workers.host.machines import HostMachines, remove_all
 from workers.host.place import Member, Place
 from workers.host.talk import WAIT_S, HostApi, fetch_agent
@@ -30,12 +30,12 @@ _LONGEST_PAUSE_S = 15.0
 class Daemon:
     """One thread waits for orders, one looks at the host now and then; all that is done is done by the caller's."""
 
-    def __init__(self, place: Place, member: Member) -> None:
+    def __init__(self, place: Place, member: Member, *, with_machines: bool = False) -> None:
         self._place, self._member = place, member
         self._transport = Transport()
         self._api = HostApi(member.url, member.host_token, self._transport)
-        smi = "none" if member.gives == "cpus" else member.nvidia_smi
-        self._machines = HostMachines(place.root, python=member.python, nvidia_smi=smi)
+        smi = member.nvidia_smi if member.gives == GPUS else "none"
+        self._machines = HostMachines(place.root, python=member.python, nvidia_smi=smi, die_with_host=with_machines)
         self._facts = self._look()
         self._boot = boot_id()
         self._version = 0

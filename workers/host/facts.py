@@ -19,6 +19,7 @@ from workers.agent.gpus import ask
 from workers.host.place import HostError, Member
 
 OLDEST_DRIVER = (525, 60)  # that knows CUDA 12
+GPUS, CPUS, CPUS_FOR_ALL = "gpus", "cpus", "cpus for all"
 LIMIT_S = 20.0
 _LEAST_FREE_BYTES = 5 * 1024**3
 _COLUMNS = ("index", "uuid", "memory.total", "driver_version", "name")  # the name last: it may hold anything
@@ -98,7 +99,7 @@ def facts_of(
     root: Path, gives: str, nvidia_smi: str, keep_free_bytes: int, is_ours: IsOurs = lambda _: False
 ) -> dict[str, Any]:
     """As the service is told, `unusable` included."""
-    look = look_at_gpus(nvidia_smi) if gives == "gpus" else GpuLook(())
+    look = look_at_gpus(nvidia_smi) if gives == GPUS else GpuLook(())
     busy = busy_gpus(nvidia_smi, look.gpus, is_ours)
     free = free_bytes(root)
     return {
@@ -111,6 +112,7 @@ def facts_of(
         ],
         "driver": look.gpus[0].driver if look.gpus else "",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}"[:200],
+        "for_all": gives == CPUS_FOR_ALL,
         "unusable": (look.why or disk_trouble(root, free, keep_free_bytes))[:300],
     }
 
@@ -142,13 +144,13 @@ def usual_keep_free_bytes(root: Path) -> int:
 def check_usable(facts: dict[str, Any], gives: str) -> None:
     """Raises HostError, in one sentence."""
     if facts["unusable"]:
-        hint = ", or join with --cpu to give its processors" if gives == "gpus" and not facts["gpus"] else ""
+        hint = ", or join with --cpu to give its processors" if gives == GPUS and not facts["gpus"] else ""
         raise HostError(facts["unusable"] + hint)
 
 
 def describe(member: Member, facts: dict[str, Any]) -> str:
     """`2 x NVIDIA A100`, or its processors."""
-    if member.gives == "cpus":
+    if member.gives != GPUS:
         return f"{facts['cpus']} CPUs"
     names: dict[str, int] = {}
     for gpu in facts["gpus"]:

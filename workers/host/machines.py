@@ -46,11 +46,12 @@ class KeptMachine:
 class HostMachines:
     """All that were ordered and are not forgotten. Not safe for several threads: the host's loop owns it."""
 
-    def __init__(self, root: Path, *, python: str = "", nvidia_smi: str = "") -> None:
+    def __init__(self, root: Path, *, python: str = "", nvidia_smi: str = "", die_with_host: bool = False) -> None:
         self._root = root
         self._kept = Kept(root)
         self._python = python or sys.executable
         self._nvidia_smi = nvidia_smi
+        self._die_with_host = die_with_host
         self._known: dict[str, KeptMachine] = {}
         self._ours: dict[str, KeeperProcess] = {}
         self._logs_told: dict[str, str] = {}
@@ -168,9 +169,8 @@ class HostMachines:
         if self._nvidia_smi and self._nvidia_smi != "none":
             given["ALLPASS_AGENT_NVIDIA_SMI"] = self._nvidia_smi
         cache = self._kept.environments(project, files.root / "environments")
-        files.prepare(
-            given, AgentSetup([self._python, "-I", "-S", str(agent)], cache, self._python), die_with_cloud=False
-        )
+        setup = AgentSetup([self._python, "-I", "-S", str(agent)], cache, self._python)
+        files.prepare(given, setup, die_with_cloud=self._die_with_host)
         self._kept.lend_models(files.root)
 
     def _files(self, machine_id: str) -> MachineFiles:

@@ -20,8 +20,8 @@ class HostError(Exception):
 
 
 class Member(NamedTuple):
-    """What a host is once it has joined. `gives`: `gpus`, or `cpus` where it gives its processors. `keep_free_bytes`:
-    of its disk, whatever runs there."""
+    """What a host is once it has joined. `gives`: `gpus`, or `cpus` where it gives its processors, `cpus for all` where
+    also to jobs that name no GPU. `keep_free_bytes`: of its disk, whatever runs there."""
 
     url: str
     host_id: str

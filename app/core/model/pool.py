@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from app.core.model.money import ZERO, Money
 
 JOINED = "joined"  # the launcher of hosts that join by a token; others are providers of their own, as `slurm`
-CPU = "CPU"  # what a host without GPUs gives in their place
+CPU = "CPU"  # what a host gives in place of GPUs to jobs that name it,
+CPU_FOR_ALL = "CPU*"  # and to those that name no GPU: where there is nothing else
 DAY_MINUTES = 24 * 60
 WEEK_MINUTES = 7 * DAY_MINUTES
 
@@ -50,7 +51,7 @@ class HostGpu:
 class OwnHost:
     """A machine that has joined. `taken`: indices of its GPUs, or of its shares where it has none, that are given out;
     `awaited`: how many more of each kind are promised to nodes that have no machine yet. `is_open`: it is heard of, and
-    is not to be left."""
+    is not to be left. `for_all`: its processors are also for jobs that name no GPU."""
 
     host_id: str
     pool: str
@@ -60,3 +61,4 @@ class OwnHost:
     taken: tuple[int, ...] = ()
     awaited: dict[str, int] = field(default_factory=dict)
     is_open: bool = True
+    for_all: bool = False

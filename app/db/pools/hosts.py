@@ -153,6 +153,7 @@ def host_view(row: HostRow, taken: tuple[int, ...], awaited: Mapping[str, int], 
         taken=taken,
         awaited={name: number for name, number in awaited.items() if name.partition("/")[0] == row.host_id},
         is_open=row.ends_ms is None and row.heard_ms > now_ms - HEARD_WITHIN_MS and not row.facts.get("unusable"),
+        for_all=row.facts.get("for_all") is True,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from app.core.model.money import Money
 from app.core.model.node import Tier
@@ -136,7 +137,7 @@ async def _pool_and_host(connection: Connection, host_id: str, *, now_ms: int) -
 
 def _free_indices(host: OwnHost, kind: str, count: int) -> tuple[int, ...]:
     """Those that the new machine gets. What is promised to it and to others does not count: who asks first gets it."""
-    free = free_of(OwnHost(host.host_id, host.pool, host.cpus, host.memory_bytes, host.gpus, host.taken), kind)
+    free = free_of(replace(host, awaited={}), kind)
     if len(free) < count:
         raise NoCapacity(f"{len(free)} of {count} {kind} are free on {host.host_id}")
     return tuple(gpu.index for gpu in free[:count])

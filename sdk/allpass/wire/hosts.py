@@ -32,7 +32,8 @@ class HostGpuFacts(Message):
 
 
 class HostFacts(Message):
-    """`unusable`: why nothing can run there, in words; empty: it can."""
+    """`unusable`: why nothing can run there, in words; empty: it can. `for_all`: where it gives its processors, also to
+    jobs that name no GPU."""
 
     cpus: Annotated[int, Field(ge=1, le=65_536), Unguessed]
     memory_bytes: Annotated[int, Field(ge=1, le=2**53), Unguessed]
@@ -41,6 +42,7 @@ class HostFacts(Message):
     driver: Annotated[str, StringConstraints(max_length=40)] = ""
     system: Annotated[str, StringConstraints(max_length=200)] = ""
     unusable: _Text = ""
+    for_all: Flag = False
 
 
 class HostJoinRequest(Message):

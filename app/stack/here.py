@@ -31,7 +31,7 @@ class HostChild(Child):
 
 
 def host_child(root: Path, log_file: Path) -> HostChild:
-    return HostChild("here", [*_program(root), "run", "--with-machines"], environment={}, log_file=log_file, port=0)
+    return HostChild("here", [*program_of(root), "run", "--with-machines"], environment={}, log_file=log_file, port=0)
 
 
 def gpus_here() -> tuple[str, ...]:
@@ -59,7 +59,7 @@ def join_here(root: Path, url: str, api_key: str, tell: Callable[[str], None]) -
     found = gpus_here()
     words = ["join", url, "--no-start", "--name", POOL, *([] if found else ["--cpu", "--for-all"])]
     done = subprocess.run(  # noqa: S603 - our own program
-        [*_program(root), *words], input=token, capture_output=True, text=True, timeout=_JOIN_WITHIN_S, check=False
+        [*program_of(root), *words], input=token, capture_output=True, text=True, timeout=_JOIN_WITHIN_S, check=False
     )
     if done.returncode != 0:
         raise Unavailable(f"this host could not become a pool: {done.stderr.strip()[-500:]}")
@@ -67,5 +67,6 @@ def join_here(root: Path, url: str, api_key: str, tell: Callable[[str], None]) -
         tell(f"{look_at_gpus('').why}: jobs get this host's processors")
 
 
-def _program(root: Path) -> list[str]:
+def program_of(root: Path) -> list[str]:
+    """What takes a word of the host's program behind it."""
     return [sys.executable, "-P", "-c", _RUN.format(home=str(HOME)), "--root", str(root)]

@@ -47,7 +47,10 @@ lost) echo 'Unable to determine the device handle for GPU0000:01:00.0: GPU is lo
 esac
 columns=
 for word in "$@"; do
-  case $word in --query-gpu=*) columns=${{word#*=}} ;; esac
+  case $word in
+  --query-gpu=*) columns=${{word#*=}} ;;
+  --query-compute-apps=*) cat "$0.apps" 2>/dev/null; exit 0 ;;
+  esac
 done
 if [ -z "$columns" ]; then
   echo "| NVIDIA-SMI $driver    Driver Version: $driver    CUDA Version: $cuda |"
@@ -61,6 +64,7 @@ while [ "$index" -lt "$count" ]; do
     column=${{rest%%,*}} rest=${{rest#*,}}
     case $column in
     index) cell=$index ;;
+    uuid) cell=$(printf 'GPU-%08d-0000-0000-0000-000000000000' "$index") ;;
     name) cell=$name ;;
     memory.total) cell=$memory ;;
     driver_version) cell=$driver ;;

@@ -157,6 +157,20 @@ class Service:
 
         return asyncio.run(fetch())
 
+    def execute(self, statement: str) -> None:
+        """Do something to the database itself."""
+        assert self.stack._postgres is not None
+        url = self.stack._postgres.url()
+
+        async def run() -> None:
+            connection = await asyncpg.connect(url)
+            try:
+                await connection.execute(statement)
+            finally:
+                await connection.close()
+
+        asyncio.run(run())
+
     def settled(self) -> int:
         """Wait until no machine is left and every meter is closed; then the ledger must equal the bill (micro-USD)."""
         until("the last machine's end", lambda: not self.live_machines())

@@ -42,8 +42,10 @@ async def leave_in_time(context: ControlContext) -> int:
     async with context.database.transaction() as connection:
         for row in await read_pools(connection):
             end_ms = ends_ms(row.pool, now_ms)
-            if end_ms is not None and end_ms <= now_ms + ahead_ms:
-                await set_ends_of_pool(connection, row.pool.launcher, row.pool.name, end_ms)
+            drained = row.pool.drains_ms is not None
+            if end_ms is not None and (drained or end_ms <= now_ms + ahead_ms):
+                launcher, name = row.pool.launcher, row.pool.name
+                await set_ends_of_pool(connection, launcher, name, end_ms, drained=drained, now_ms=now_ms)
         ending = {
             row.node_id: _ending(context, row, now_ms)
             for row in await ending_nodes(connection, now_ms=now_ms, margin_ms=ahead_ms)

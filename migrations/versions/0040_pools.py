@@ -19,6 +19,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    op.add_column("nodes", sa.Column("drained_ms", sa.BigInteger))
     op.create_table(
         "pools",
         sa.Column("name", sa.Text, nullable=False),
@@ -110,3 +111,4 @@ def _host_machines() -> None:
 def downgrade() -> None:
     for table in ("host_machines", "hosts", "pool_tokens", "pools"):
         op.drop_table(table)
+    op.drop_column("nodes", "drained_ms")

@@ -42,6 +42,7 @@ _SEEN = [
         "region",
         "image",
         "ends_ms",
+        "drained_ms",
     ]
 ]
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from sqlalchemy import func, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.node import NodeState
-from app.db.arrays import is_one_of
 from app.db.nodes.operations import OperationKind, OperationState
 from app.db.tables import nodes, provider_operations
 from app.db.transitions import Event, add_node_event, move_node
@@ -70,8 +67,3 @@ async def adopt_machine(
     if not await move_node(connection, node_id, NodeState.BOOTING, event, now_ms=now_ms, **columns):
         await connection.execute(update(nodes).where(nodes.c.id == node_id).values(**columns))
     return True
-
-
-async def set_end(connection: AsyncConnection, node_ids: Collection[str], ends_ms: int | None) -> None:
-    """When the machines of these nodes end, as is known before they are listed again."""
-    await connection.execute(update(nodes).where(is_one_of(nodes.c.id, sorted(node_ids))).values(ends_ms=ends_ms))

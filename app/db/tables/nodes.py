@@ -58,6 +58,7 @@ nodes = Table(
     Column("missing_since_ms", MS),  # from the provider's listing
     Column("lost_ms", MS),  # when it failed; NULL: it has not, or its provider went down as a whole
     Column("ends_ms", MS),  # when the machine ends by itself: its lifetime is limited, or its lease is
+    Column("drained_ms", MS),  # since when its owner wants it empty by then; NULL: nobody does
     Column(
         "orphan", Boolean, nullable=False, server_default=text("false")
     ),  # a machine of nobody, taken in to be ended

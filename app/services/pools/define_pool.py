@@ -57,7 +57,7 @@ async def drain_pool(connection: Connection, name: str, *, within_ms: int | None
     row = await _locked(connection, name)
     row = replace(row, pool=replace(row.pool, drains_ms=None if within_ms is None else now_ms + within_ms))
     await set_pool(connection, row)
-    await set_ends_of_pool(connection, row.pool.launcher, name, row.pool.drains_ms)
+    await set_ends_of_pool(connection, row.pool.launcher, name, row.pool.drains_ms, drained=True, now_ms=now_ms)
     await tell_offers(connection, now_ms=now_ms)
     return row
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.nodes.lifecycle import read_node
-from app.db.nodes.reconciliation import set_end
+from app.db.nodes.lifetimes import set_end
 from app.db.pools.hosts import HostRow, hosts_of, lock_host, set_drains, set_left
 from app.db.pools.machines import live_machines, set_over
 from app.errors import Conflict, NotFound
@@ -18,10 +18,10 @@ from app.services.pools.join_host import tell_offers
 _SILENT_MS = 60_000
 
 
-async def set_host_ends(connection: Connection, host: HostRow) -> None:
+async def set_host_ends(connection: Connection, host: HostRow, *, now_ms: int) -> None:
     """Its nodes know at once, not at the next listing, when they have to be gone."""
     nodes = [one.node_id for one in await live_machines(connection, host.host_id)]
-    await set_end(connection, nodes, host.ends_ms)
+    await set_end(connection, nodes, host.ends_ms, now_ms=now_ms)
 
 
 async def find_in_pool(connection: Connection, pool: str, named: str) -> HostRow:
@@ -41,7 +41,7 @@ async def drain_host(connection: Connection, pool: str, named: str, *, within_ms
     host = await find_in_pool(connection, pool, named)
     host = replace(host, drains_ms=None if within_ms is None else now_ms + within_ms)
     await set_drains(connection, host.host_id, host.drains_ms)
-    await set_host_ends(connection, host)
+    await set_host_ends(connection, host, now_ms=now_ms)
     await tell_offers(connection, now_ms=now_ms)
     return host
 

@@ -56,7 +56,7 @@ async def report_host(
         await set_heard(connection, host.host_id, boot_id=request.boot_id, facts=facts, now_ms=now_ms)
         if request.leaving and host.leaves_ms is None:
             await set_leaves(connection, host.host_id, now_ms + LEAVE_WITHIN_MS)
-            await set_host_ends(connection, replace(host, leaves_ms=now_ms + LEAVE_WITHIN_MS))
+            await set_host_ends(connection, replace(host, leaves_ms=now_ms + LEAVE_WITHIN_MS), now_ms=now_ms)
         if over or request.leaving or _changed(host.facts, facts) or _was_silent(host, now_ms):
             await tell_offers(connection, now_ms=now_ms)
     for node_id, why in over.items():

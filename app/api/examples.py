@@ -8,7 +8,7 @@ from typing import Any, Final
 from app.api import dashboard_examples as dashboard
 from app.api.cursors import text_cursor
 from app.api.example_ids import example_id
-from app.api.owner_examples import LIMITS, MODEL_NAME, MODEL_NAME_REQUEST
+from app.api.owner_examples import OWNER_ANSWERS, OWNER_REQUESTS
 from app.api.price_examples import PRICE_LIST, REFRESHED
 
 _BUNDLE = "682e3424caf6280f2f67110031d0cdf018a4252dc29247d932003111d3b5e36d"
@@ -143,7 +143,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
     "JobUpdate": {"soft_deadline": "12hr", "max_cost_usd": 25, "labels": {"team": "nlp", "draft": None}},
     "ProjectRequest": {"name": "vision"},
     "ProjectUpdate": {"ahead": False},
-    "ModelNameRequest": MODEL_NAME_REQUEST,
+    **OWNER_REQUESTS,
     "LimitsUpdate": {"machines": 10, "per_day_usd": 200.0},
     "ImageRequest": {"image": "docker.io/lab/train:7"},
     "BudgetRequest": {"key_id": example_id("key"), "provider": "vast", "period": "day", "amount_usd": 20.0},
@@ -428,8 +428,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
         ]
     },
     "Project": _PROJECT,
-    "ModelName": MODEL_NAME,
-    "Limits": LIMITS,
+    **OWNER_ANSWERS,
     "Budget": {
         "id": example_id("bud"),
         "scope": "project",
@@ -579,6 +578,7 @@ CURSORS: Final[Mapping[str, str]] = {
     "MetricPoint": "212",
     "ModelName": text_cursor("gpt-4o-mini"),
     "Node": example_id("node"),
+    "Pool": text_cursor("lab"),
     "Offer": text_cursor("474300:local:marketplace-a100-3"),
     "Secret": text_cursor("HF_TOKEN"),
 }
@@ -589,5 +589,6 @@ TEXTS: Final[Mapping[str, str]] = {
     "application/gzip": "\u001f...",
     "application/octet-stream": "#!/usr/bin/env python3\nPK...",
     "text/csv": "step,at,loss\r\n212,2026-11-21T00:22:30+00:00,1.25\r\n",
+    "text/x-shellscript": "#!/bin/sh\n# Makes this host one of a pool of Allpass\n",
     "text/plain": '# HELP allpass_jobs Jobs by state\n# TYPE allpass_jobs gauge\nallpass_jobs{state="running"} 1.0\n',
 }

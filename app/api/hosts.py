@@ -1,4 +1,4 @@
-"""`/v1/hosts`: where hosts of pools call. The contract is `allpass.wire.hosts`. And where they get their program."""
+"""`/v1/agent/hosts`: where hosts of pools call (the contract is `allpass.wire.hosts`), and where they get their program."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCRIPT = "text/x-shellscript"
 _HOST_TOKEN = HTTPBearer(
     auto_error=False,
     scheme_name="HostToken",
-    description="The token of one host, which gets it from `/v1/hosts/join`. It counts until the host leaves its pool.",
+    description="The token of one host, which gets it from `/v1/agent/hosts/join`. It counts until the host leaves.",
 )
 _POOL_TOKEN = HTTPBearer(
     auto_error=False,
@@ -41,7 +41,10 @@ _CACHE_CONTROL = {
 
 
 @router.post(
-    "/v1/hosts/join", operation_id="host_join", summary="Join a pool", responses=documented(401, 409, 413, 422, 503)
+    "/v1/agent/hosts/join",
+    operation_id="host_join",
+    summary="Join a pool",
+    responses=documented(401, 409, 413, 422, 503),
 )
 async def join(
     context: ContextOf,
@@ -57,10 +60,10 @@ async def join(
 
 
 @router.post(
-    "/v1/hosts/sync",
+    "/v1/agent/hosts/sync",
     operation_id="host_sync",
     summary="Report a host and hear what should run there",
-    responses=documented(401, 413, 422, 503),
+    responses=documented(401, 409, 413, 422, 503),
 )
 async def sync(
     context: ContextOf,
@@ -101,7 +104,10 @@ async def fetch(sha256: Sha256) -> Response:
     operation_id="fetch_join_script",
     summary="The script that makes a host one of a pool",
     response_class=Response,
-    responses={200: {"content": {_SCRIPT: {}}, "description": "For `curl -fsS .../join.sh | sh`"}},
+    responses={
+        **documented(),
+        200: {"content": {_SCRIPT: {}}, "description": "For `curl -fsS .../join.sh | sh`"},
+    },
 )
 async def script(context: ContextOf) -> Response:
     """The host that runs it calls the address at which machines reach this service (`ALLPASS_PUBLIC_URL`)."""

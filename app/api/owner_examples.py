@@ -1,9 +1,11 @@
-"""Examples of what owners of the installation settle: limits, names of models."""
+"""Examples of what owners of the installation settle: limits, names of models, pools of own machines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+
+from app.api.example_ids import example_id
 
 MODEL_NAME_REQUEST: Final[Mapping[str, Any]] = {"model": "meta-llama/Llama-3.1-8B-Instruct"}
 MODEL_NAME: Final[Mapping[str, Any]] = {
@@ -19,4 +21,91 @@ LIMITS: Final[Mapping[str, Any]] = {
     "machines_rented": 1,
     "spent_today": 4_120_000,
     "day_ends_at": "2026-11-22T00:00:00Z",
+}
+POOL_REQUEST: Final[Mapping[str, Any]] = {
+    "name": "lab",
+    "price_usd": 0.4,
+    "preference": 1,
+    "projects": ["research"],
+    "hours": "mon-fri 20:00-08:00, sat-sun 00:00-24:00",
+    "most_gpus": 8,
+    "labels": {"rack": "a4"},
+}
+POOL_HOST: Final[Mapping[str, Any]] = {
+    "id": example_id("host"),
+    "name": "gpu-box-1",
+    "pool": "lab",
+    "state": "ready",
+    "gpus": [{"index": 0, "type": "A100", "memory_bytes": 85_899_345_920, "busy": False}],
+    "used": [0],
+    "cpus": 32,
+    "memory_bytes": 270_582_939_648,
+    "driver": "550.90.07",
+    "why": None,
+    "labels": {},
+    "joined_at": "2026-11-20T08:00:00Z",
+    "heard_at": "2026-11-21T00:22:16Z",
+    "leaves_at": None,
+}
+POOL: Final[Mapping[str, Any]] = {
+    "name": "lab",
+    "launcher": "joined",
+    "state": "open",
+    "price_per_gpu_hour": 400_000,
+    "preference": 1,
+    "projects": [example_id("proj")],
+    "hours": "mon-fri 20:00-08:00, sat-sun 00:00-24:00",
+    "most_gpus": 8,
+    "labels": {"rack": "a4"},
+    "hosts": [POOL_HOST],
+    "drains_at": None,
+    "created_at": "2026-11-20T07:55:00Z",
+}
+_TOKEN: Final[str] = "apj_" + 48 * "0"
+_FACTS: Final[Mapping[str, Any]] = {
+    "cpus": 32,
+    "memory_bytes": 270_582_939_648,
+    "disk_free_bytes": 1_900_000_000_000,
+    "gpus": [{"index": 0, "name": "NVIDIA A100-SXM4-80GB", "memory_bytes": 85_899_345_920, "busy": False}],
+    "driver": "550.90.07",
+    "system": "Linux 6.1.0 x86_64",
+}
+_MACHINE: Final[str] = example_id("mach")
+OWNER_REQUESTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "ModelNameRequest": MODEL_NAME_REQUEST,
+    "PoolRequest": POOL_REQUEST,
+    "PoolChange": {"most_gpus": 4, "hours": ""},
+    "PoolTokenRequest": {"joins": 8, "valid_s": 3600},
+    "DrainRequest": {"within_s": 1200, "host": "gpu-box-1"},
+    "UndrainRequest": {"host": "gpu-box-1"},
+    "HostJoinRequest": {"nonce": 64 * "0", "name": "gpu-box-1", "boot_id": "5f7c", "facts": _FACTS},
+    "HostSyncRequest": {
+        "boot_id": "5f7c",
+        "facts": _FACTS,
+        "machines": [{"id": _MACHINE, "state": "running"}],
+        "version": 12,
+        "wait_s": 20.0,
+    },
+}
+OWNER_ANSWERS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "ModelName": MODEL_NAME,
+    "Limits": LIMITS,
+    "Pool": POOL,
+    "PoolHost": POOL_HOST,
+    "PoolToken": {"pool": "lab", "token": _TOKEN, "joins": 8, "expires_at": "2026-11-21T01:22:16Z"},
+    "HostJoinReply": {"host_id": example_id("host"), "host_token": 64 * "0", "pool": "lab"},
+    "HostSyncReply": {
+        "version": 12,
+        "machines": [
+            {
+                "id": _MACHINE,
+                "node_id": example_id("node"),
+                "gpu_indices": [0],
+                "environment": None,
+                "ends": False,
+            }
+        ],
+        "leaving": False,
+        "gone": False,
+    },
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 from app.errors import Unavailable
 from app.stack.child import Child
 from workers.host.facts import look_at_gpus
-from workers.host.place import Place
+from workers.host.place import HostPlace
 from workers.machines.parts import HOME
 
 POOL = "here"
@@ -46,7 +46,7 @@ def join_here(root: Path, url: str, api_key: str, tell: Callable[[str], None]) -
     from allpass import Client
     from allpass.errors import Conflict
 
-    place = Place(root)
+    place = HostPlace(root)
     place.prepare()
     member = place.member()
     if member is not None:

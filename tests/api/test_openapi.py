@@ -158,7 +158,8 @@ def test_who_may_call_it_is_declared(name: str) -> None:
     requirement, *others = operation["security"]
     assert others == ([] if path.startswith("/v1/agent/") else [{"Session": []}])
     if path.startswith("/v1/agent/"):
-        assert requirement == {"JoinToken" if path == "/v1/agent/join" else "NodeToken": []}
+        own = {"/v1/agent/join": "JoinToken", "/v1/agent/hosts/join": "PoolToken", "/v1/agent/hosts/sync": "HostToken"}
+        assert requirement == {own.get(path, "NodeToken"): []}
         assert operation["tags"] == ["agent"]
         return
     (scope,) = requirement["ApiKey"]
@@ -169,7 +170,7 @@ def test_who_may_call_it_is_declared(name: str) -> None:
 def test_the_security_schemes_are_declared() -> None:
     """Bearer tokens and the cookie of a session, which say where they come from."""
     schemes = document()["components"]["securitySchemes"]
-    assert set(schemes) == {"ApiKey", "NodeToken", "JoinToken", "Session"}
+    assert set(schemes) == {"ApiKey", "NodeToken", "JoinToken", "HostToken", "PoolToken", "Session"}
     cookie = schemes.pop("Session")
     assert (cookie["type"], cookie["in"], cookie["name"]) == ("apiKey", "cookie", "allpass_session")
     for scheme in schemes.values():

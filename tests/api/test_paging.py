@@ -84,6 +84,10 @@ class Shelf:
         answer = await self.tenant.http.put(f"/v1/model-names/m{number:03}", json={"model": "org/name"})
         assert answer.status_code == 200, answer.text
 
+    async def pool(self, number: int) -> None:
+        answer = await self.tenant.http.post("/v1/pools", json={"name": f"p{number:03}"})
+        assert answer.status_code == 201, answer.text
+
     async def budget(self, number: int) -> None:
         one = Budget(new_id("bud"), self.tenant.project_id, f"key_{number}", None, Period.DAY, Money(1))
         async with self.context.database.transaction() as connection:
@@ -151,6 +155,7 @@ ADD: dict[str, Callable[[Shelf, int], Awaitable[None]]] = {
     "list_model_names": Shelf.model_name,
     "list_nodes": Shelf.node,
     "list_offers": Shelf.offer,
+    "list_pools": Shelf.pool,
     "list_projects": Shelf.project,
     "list_secrets": Shelf.secret,
     "list_ticks": Shelf.tick,

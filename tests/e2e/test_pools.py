@@ -119,7 +119,7 @@ def test_a_host_that_is_unplugged_costs_what_was_not_saved(
     hybrid: Service, app: allpass.App, lab: list[OwnHostProcess], alone: Any, tmp_path: Path
 ) -> None:
     """Its job goes on from its last checkpoint; the other's is not touched; the host is given nothing more."""
-    jobs = [app.run(template=GPU, parameters={**LONG, "save_every_s": 1}, soft_deadline="6hr") for _ in range(2)]
+    jobs = [app.run(template=GPU, parameters={**SHORT, "save_every_s": 1}, soft_deadline="6hr") for _ in range(2)]
     for job in jobs:
         on_tier(hybrid, job, "own")
         hybrid.wait_for(job, "a checkpoint", lambda info: (info.step or 0) > 60)

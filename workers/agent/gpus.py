@@ -54,7 +54,7 @@ class Gpus(NamedTuple):
         return [by_index[index] for index in indices if index in by_index]
 
 
-class Said(NamedTuple):
+class ProgramAnswer(NamedTuple):
     """What a program answered."""
 
     code: Optional[int]  # None: it did not end in time, or could not be started
@@ -138,23 +138,23 @@ def _spoken(indices: Sequence[int]) -> str:
     return ", ".join(map(str, indices))
 
 
-def _rows_of(program: str, until: float) -> Said:
+def _rows_of(program: str, until: float) -> ProgramAnswer:
     """As much as this driver can tell."""
     said = _query(program, _ALL, until)
     return _query(program, _FEW, until) if said.code not in (0, None) else said
 
 
-def _query(program: str, columns: Tuple[str, ...], until: float) -> Said:
+def _query(program: str, columns: Tuple[str, ...], until: float) -> ProgramAnswer:
     return ask([program, "--query-gpu=" + ",".join(columns), "--format=csv,noheader,nounits"], until)
 
 
-def ask(argv: List[str], until: float) -> Said:
+def ask(argv: List[str], until: float) -> ProgramAnswer:
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         )
     except OSError as error:
-        return Said(None, f"it cannot be started: {error}")
+        return ProgramAnswer(None, f"it cannot be started: {error}")
     assert process.stdout is not None
     data, is_over = _read_until(process.stdout.fileno(), until)
     try:
@@ -164,7 +164,7 @@ def ask(argv: List[str], until: float) -> Said:
     _leave(process)
     text = data.decode("utf-8", "replace")
     too_much = len(data) >= _MOST_BYTES
-    return Said(None if too_much else code, text, timed_out=code is None and not too_much)
+    return ProgramAnswer(None if too_much else code, text, timed_out=code is None and not too_much)
 
 
 def _read_until(pipe: int, until: float) -> Tuple[bytes, bool]:
@@ -206,7 +206,7 @@ def _read(line: str) -> Optional[Tuple[Dict[str, Any], str]]:
     return gpu, cells[3] if _DRIVER.fullmatch(cells[3]) else ""
 
 
-def _why(said: Said, limit_s: float) -> str:
+def _why(said: ProgramAnswer, limit_s: float) -> str:
     if said.timed_out:
         return f"it has not answered within {limit_s:g} s"
     words = _plain(" ".join(said.text.split()))[:_LONGEST_WORDS]

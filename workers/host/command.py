@@ -15,7 +15,7 @@ from workers.agent.transport import Transport
 from workers.host import service
 from workers.host.daemon import Daemon
 from workers.host.facts import CPUS, CPUS_FOR_ALL, GPUS, check_usable, describe, facts_of, usual_keep_free_bytes
-from workers.host.place import HostError, Member, Place
+from workers.host.place import HostError, HostPlace, Member
 from workers.host.talk import HostApi, join
 from workers.machines.processes import boot_id
 
@@ -26,7 +26,7 @@ _LEAVE_LOOK_S = 0.5
 def main(argv: list[str]) -> int:
     """0; 1 with one sentence on standard error; 2 for a command line that is none."""
     options = _parser().parse_args(argv)
-    place = Place.usual() if options.root is None else Place(options.root.absolute())
+    place = HostPlace.usual() if options.root is None else HostPlace(options.root.absolute())
     try:
         code: int = options.does(place, options)
     except HostError as error:
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _join(place: Place, options: argparse.Namespace) -> int:
+def _join(place: HostPlace, options: argparse.Namespace) -> int:
     url = options.url.rstrip("/")
     if not url.startswith(("http://", "https://")):
         raise HostError(f"{options.url!r} is no address: it begins with http:// or https://")
@@ -99,7 +99,7 @@ def _token(file: Path | None) -> str:
     return token
 
 
-def _run(place: Place, options: argparse.Namespace) -> int:
+def _run(place: HostPlace, options: argparse.Namespace) -> int:
     member = place.member()
     if member is None:
         raise HostError("this host is in no pool: allpass node join")
@@ -114,7 +114,7 @@ def _run(place: Place, options: argparse.Namespace) -> int:
     return code
 
 
-def _leave(place: Place, options: argparse.Namespace) -> int:
+def _leave(place: HostPlace, options: argparse.Namespace) -> int:
     member = place.member()
     if member is None:
         raise HostError("this host is in no pool")
@@ -135,7 +135,7 @@ def _leave(place: Place, options: argparse.Namespace) -> int:
     return 0
 
 
-def _status(place: Place, _: argparse.Namespace) -> int:
+def _status(place: HostPlace, _: argparse.Namespace) -> int:
     member = place.member()
     if member is None:
         print("in no pool")

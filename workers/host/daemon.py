@@ -16,7 +16,7 @@ from workers.agent.errors import AgentError, Forgotten, Refused, Unreachable
 from workers.agent.transport import Transport
 from workers.host.facts import GPUS, facts_of, free_bytes
 from workers.host.machines import HostMachines, remove_all
-from workers.host.place import Member, Place
+from workers.host.place import HostPlace, Member
 from workers.host.talk import WAIT_S, HostApi, fetch_agent
 from workers.machines.processes import boot_id
 
@@ -30,7 +30,7 @@ _LONGEST_PAUSE_S = 15.0
 class Daemon:
     """One thread waits for orders, one looks at the host now and then; all that is done is done by the caller's."""
 
-    def __init__(self, place: Place, member: Member, *, with_machines: bool = False) -> None:
+    def __init__(self, place: HostPlace, member: Member, *, with_machines: bool = False) -> None:
         self._place, self._member = place, member
         self._transport = Transport()
         self._api = HostApi(member.url, member.host_token, self._transport)

@@ -33,14 +33,14 @@ class Member(NamedTuple):
     python: str = ""
 
 
-class Place:
+class HostPlace:
     """Everything is below `root`; secrets are readable by its owner alone."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     @classmethod
-    def usual(cls) -> Place:
+    def usual(cls) -> HostPlace:
         named = os.environ.get("ALLPASS_HOST_ROOT")
         if named:
             return cls(Path(named).absolute())

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from workers.host.place import HostError, Place
+from workers.host.place import HostError, HostPlace
 from workers.machines.parts import HOME, archive
 
 UNIT = "allpass-host.service"
@@ -33,7 +33,7 @@ WantedBy=multi-user.target
 """
 
 
-def start(place: Place) -> str:
+def start(place: HostPlace) -> str:
     """What was done, in words for whoever joins. Raises HostError."""
     argv = command(place)
     if _RUNS.is_dir() and os.geteuid() == 0 and shutil.which("systemctl"):
@@ -49,7 +49,7 @@ def start(place: Place) -> str:
     )
 
 
-def remove(place: Place) -> None:
+def remove(place: HostPlace) -> None:
     """The unit, if it is there, and runs this very place."""
     unit = _UNITS / UNIT
     try:
@@ -65,7 +65,7 @@ def remove(place: Place) -> None:
             continue
 
 
-def command(place: Place) -> list[str]:
+def command(place: HostPlace) -> list[str]:
     """What runs this host; the program is kept beside what it needs."""
     packed = archive()
     if packed is None:
@@ -86,7 +86,7 @@ def _systemctl(words: list[str]) -> None:
         raise HostError(f"systemctl {' '.join(words)} says: {done.stderr.strip()[:300]}")
 
 
-def _spawn(place: Place, argv: list[str]) -> int:
+def _spawn(place: HostPlace, argv: list[str]) -> int:
     log = os.open(place.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         process = subprocess.Popen(  # noqa: S603 - ourselves

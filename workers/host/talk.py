@@ -59,7 +59,7 @@ class HostApi:
         return reply
 
     def _post(self, path: str, body: Mapping[str, Any], *, timeout_s: float = CALL_TIMEOUT_S) -> Any:
-        url, data = f"{self._url}/v1/hosts{path}", json.dumps(body, allow_nan=False).encode()
+        url, data = f"{self._url}/v1/agent/hosts{path}", json.dumps(body, allow_nan=False).encode()
         with self._transport.exchange("POST", url, headers=self._headers, body=data, timeout_s=timeout_s) as answer:
             text = answer.read()
             if answer.status >= 300:

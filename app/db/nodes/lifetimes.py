@@ -54,7 +54,7 @@ def ends_soon(row: Row[Any], now_ms: int, margin_ms: int) -> bool:
     return bool(row.ends_ms - _ending(row).margin_ms(margin_ms) <= now_ms)
 
 
-def _ending(row: Row[Any]) -> SelfEndingNode:
+def _ending(row: Any) -> SelfEndingNode:
     return SelfEndingNode(row.id, row.requested_ms, row.ends_ms, row.drained_ms)
 
 

@@ -1,7 +1,7 @@
 """What a host of a pool says, and what it is told; as agents do, it dials in and is never called.
 
 Control is level-triggered: the host reports what is, the reply says what should be. The program on the host is
-stdlib-only and does not import this module. Every path is under `/v1/hosts`; `/join` carries the pool's token as
+stdlib-only and does not import this module. Every path is under `/v1/agent/hosts`; `/join` carries the pool's token as
 bearer, all others the host's own. Unknown fields are ignored in both directions.
 """
 

@@ -1,4 +1,4 @@
-"""`/v1/agent/hosts`: where hosts of pools call (the contract is `allpass.wire.hosts`), and where they get their program."""
+"""`/v1/agent/hosts`: where hosts of pools call, and where they get their program. See `allpass.wire.hosts`."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from app.simulator.worlds.world import World
 
 A100 = "A100"
 A100_MEMORY_BYTES = 80 * 1024**3
+PROJECT = "project"
 PROVIDERS = {Tier.SERVERLESS: "modal", Tier.MARKETPLACE: "vast", Tier.CONVENTIONAL: "lambda"}
 
 
@@ -43,6 +44,7 @@ BILLING = {
     Tier.SERVERLESS: BillingRule(unit_ms=1_000, starts=BillingStart.REQUEST),
     Tier.MARKETPLACE: BillingRule(unit_ms=1_000, starts=BillingStart.READY),
     Tier.CONVENTIONAL: BillingRule(unit_ms=60_000, starts=BillingStart.READY),
+    Tier.OWN: BillingRule(unit_ms=1_000, starts=BillingStart.READY),
 }
 
 
@@ -73,6 +75,7 @@ class Task:
     known: bool = True  # of one that never saves: that it does not, before it begins
     own_saves_ms: int | None = None  # of one that saves by itself alone: how far apart, in work
     model: int = 0  # which base model it fetches
+    project: str = PROJECT
 
 
 @dataclass(frozen=True, slots=True)

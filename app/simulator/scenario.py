@@ -11,6 +11,7 @@ from app.core.model.node import RENTED_TIERS, BillingRule, BillingStart, Provide
 from app.core.model.offer import Offer
 from app.core.policy import PAPER_MOVE, MoveCost
 from app.simulator.mergeable import Trainee
+from app.simulator.own.machines import OwnMachines
 from app.simulator.prices import PriceCurve
 from app.simulator.worlds.known import FRIENDLY
 from app.simulator.worlds.world import World
@@ -136,3 +137,4 @@ class Scenario:
     ahead: bool = True  # machines are rented ahead, and kept idle, for jobs to come
     max_wait_ms: int | None = None  # how long each job may be kept waiting for its first place
     world: World = FRIENDLY
+    own: OwnMachines | None = None  # machines of the team itself

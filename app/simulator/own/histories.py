@@ -8,7 +8,7 @@ history plays, a host is drained, unplugged or away as often as elsewhere in a m
 | pools | 1 to 3: a price of $0 to $0.60, a third are for one project, a quarter have hours, a quarter a limit of GPUs, a fifth a walltime of 30 to 90 minutes |
 | hosts | 1 to 4 of each pool, with 1, 2, 4 or 8 GPUs |
 | events | of each host up to 5, 2 to 45 minutes apart: it drains within 10 s to 30 minutes, is unplugged, or returns |
-| jobs | 6 to 16 of two projects, of 1 to 8 GPUs, 30 s to an hour of work, log-uniform; three quarters known beforehand; one in ten never saves, one in five is interactive |
+| jobs | 6 to 16 of two projects, of 1 to 8 GPUs, 30 s to an hour of work, log-uniform; three quarters known beforehand; one in ten never saves, and takes 25 minutes at most: it would never end where its time is up before; one in five is interactive |
 | limits | rented nodes at once: none, or 2 to 6; half of the histories have moves of 84 s, half of 5 s |
 """
 
@@ -119,7 +119,8 @@ def _events(chance: random.Random, host: OwnHost) -> Iterator[HostEvent]:
 def _tasks(chance: random.Random) -> Iterator[Task]:
     for number in range(chance.randint(6, 16)):
         submit_ms = chance.randint(0, _SPAN_MS)
-        work_ms = round(_log_uniform(chance, 30, 3_600) * 1000)
+        saves = chance.random() >= 0.1
+        work_ms = round(_log_uniform(chance, 30, 3_600 if saves else 1_500) * 1000)
         is_known = chance.random() < 0.75
         yield Task(
             job_id=f"job_{number:02d}",
@@ -130,7 +131,7 @@ def _tasks(chance: random.Random) -> Iterator[Task]:
             predicted_ms=max(1, round(work_ms * chance.uniform(0.8, 1.2))) if is_known else None,
             known_after_ms=0 if chance.random() < 0.5 else _MINUTE_MS,
             kind="interactive" if chance.random() < 0.2 else "batch",
-            saves=chance.random() >= 0.1,
+            saves=saves,
             project=chance.choice(PROJECTS),
         )
 

@@ -9,6 +9,7 @@ when it is given up.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from app.core.leaving import EndingNode, ending_node, leave_ending
@@ -75,7 +76,8 @@ class WithPools(Simulation):
         return (*super()._offers(), *self.fleet.offers(self._now_ms))
 
     def _traits(self) -> tuple[ProviderTraits, ...]:
-        return (*super()._traits(), _TRAITS)
+        walltimes_ms = [one.walltime_ms for one in self.fleet.pools.values() if one.walltime_ms is not None]
+        return (*super()._traits(), replace(_TRAITS, max_lifetime_ms=min(walltimes_ms, default=None)))
 
     def _is_there(self, offer: Offer) -> bool:
         return self.fleet.has(offer, self._now_ms) if offer.tier == Tier.OWN else super()._is_there(offer)

@@ -15,7 +15,7 @@ from app.core.invariants import plan_breaches, snapshot_breaches
 from app.core.market import is_for, offer_fits
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
-from app.core.model.plan import Demote, Migrate, Plan, Preempt, Provision
+from app.core.model.plan import Assign, Demote, Migrate, Plan, Preempt, Provision
 from app.core.model.pool import JOINED, Pool
 from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView, RunView
@@ -73,11 +73,11 @@ def watch_history(history: PoolHistory, policy: str = "allpass") -> Watched:
 @dataclass(slots=True)
 class _Training:
     """A job's: how far of its work its last run came, and how long all of them ran, what was done twice counted twice.
-    Of the one that runs: since when, and from where on."""
+    Of the one that runs: where, since when, and from where on."""
 
     reached_ms: int = 0
     trained_ms: int = 0
-    run: RunView | None = None
+    place: tuple[str, int] | None = None
     from_ms: int = 0
 
 
@@ -100,9 +100,11 @@ class _Watcher:
         else:
             told += self._of_time(board, plan)
         self._tell(board.now_ms, told)
-        for action in plan.actions:  # runs that save now: nobody may be asked again before they have
+        for action in plan.actions:  # nobody may be asked again before what they begin is over
             if isinstance(action, Demote | Migrate | Preempt):
                 self._stopped(action.job_id, board.now_ms)
+            elif isinstance(action, Assign) and not board.jobs[action.job_id].done_ms:
+                self._begins(action.job_id, (action.node_id, board.now_ms), 0)
 
     def end(self, result: SimulationResult) -> None:
         """Every job has ended, with all of its work done once, but what was lost."""
@@ -117,7 +119,7 @@ class _Watcher:
 
     def _of_end(self, outcome: JobOutcome) -> Iterator[str]:
         training, job_id = self._training[outcome.job_id], outcome.job_id
-        if training.run is not None:
+        if training.place is not None:
             self._stopped(job_id, outcome.finished_ms)
         if training.reached_ms != outcome.work_ms:
             yield f"{job_id} has ended after {training.reached_ms} of {outcome.work_ms} ms of its work"
@@ -231,24 +233,30 @@ class _Watcher:
                         yield f"{job_id} trains in two places"
                     runs[job_id] = run
         for job_id, training in self._training.items():
-            now = runs.get(job_id)
-            if training.run is not None and (now is None or now.run_id != training.run.run_id):
+            run = runs.get(job_id)
+            place = None if run is None else (run.node_id, run.running_since_ms or 0)
+            if training.place is not None and place != training.place:
                 self._stopped(job_id, board.now_ms)
-            if now is not None and training.run is None:
-                training.run, training.from_ms = now, board.jobs[job_id].done_ms
+            if place is not None and training.place is None:
+                self._begins(job_id, place, board.jobs[job_id].done_ms)
                 if training.from_ms > training.reached_ms:
                     yield f"{job_id} goes on at {training.from_ms} ms of its work and had come to {training.reached_ms}"
             if job_id not in board.jobs and training.trained_ms:
                 self.gone.add(job_id)
 
+    def _begins(self, job_id: str, place: tuple[str, int], from_ms: int) -> None:
+        training = self._training[job_id]
+        training.place, training.from_ms = place, from_ms
+
     def _stopped(self, job_id: str, now_ms: int) -> None:
         training = self._training[job_id]
-        if training.run is None or training.run.running_since_ms is None:
+        if training.place is None:
             return
-        ran_ms = max(0, min(now_ms, self._died_ms(training.run.node_id, now_ms)) - training.run.running_since_ms)
+        node_id, since_ms = training.place
+        ran_ms = max(0, min(now_ms, self._died_ms(node_id, now_ms)) - since_ms)
         training.reached_ms = training.from_ms + ran_ms
         training.trained_ms += ran_ms
-        training.run = None
+        training.place = None
 
     def _died_ms(self, node_id: str, now_ms: int) -> int:
         """When the node's host was unplugged, by its history; now where it was not."""

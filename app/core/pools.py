@@ -126,8 +126,9 @@ def offers_of(pools: Iterable[Pool], hosts: Iterable[OwnHost], now_ms: int) -> l
     """What hosts that have joined offer: of each kind of GPU one, two, four, ... and all that are free, with as much of
     the host's processors and memory as they are of its GPUs."""
     known = {pool.name: pool for pool in pools if pool.launcher == JOINED and gives(pool, now_ms)}
-    here = [host for host in hosts if host.is_open and host.pool in known]
-    used = used_gpus(here)
+    joined = list(hosts)
+    here = [host for host in joined if host.is_open and host.pool in known]
+    used = used_gpus(joined)  # those that are to leave, or are not heard of, still have what was given out
     found: list[Offer] = []
     for host in here:
         pool = known[host.pool]

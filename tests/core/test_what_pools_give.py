@@ -1,6 +1,8 @@
-"""A pool whose hours are nearly over gives nothing more: whoever came would have to leave again at once."""
+"""What pools give out: nothing more when their hours are nearly over, and never more than their limit."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
@@ -57,3 +59,13 @@ def test_hours_that_follow_each_other_are_one(text: str, now_ms: int, left_hours
     assert is_open(pool, now_ms)
     assert closes_in_ms(pool, now_ms) == left_ms
     assert ends_ms(pool, now_ms) == (None if left_ms is None else now_ms + left_ms)
+
+
+def test_a_limit_counts_what_hosts_that_drain_have_given_out() -> None:
+    """Else an offer would be made that is refused whenever it is taken, without end."""
+    pool = Pool("p", most_gpus=4)
+    gpus = tuple(HostGpu(index, "A100", 80 * 2**30) for index in range(4))
+    drains = OwnHost("host_a", "p", 32, 2**36, gpus, taken=(0, 1, 2, 3), is_open=False)
+    free = OwnHost("host_b", "p", 32, 2**36, gpus)
+    assert offers_of([pool], [drains, free], 0) == []
+    assert [one.gpu_count for one in offers_of([pool], [replace(drains, taken=(0, 1)), free], 0)] == [1, 2]

@@ -62,6 +62,7 @@ class WithPools(Simulation):
 
     def run(self) -> SimulationResult:
         self._is_stale = False  # what is offered of one's own
+        self._has_freed = False
         self._died_ms: dict[str, int] = {}  # by run, on a host that is dead and not given up yet
         own = self._scenario.own
         for event in () if own is None else own.events:
@@ -96,7 +97,10 @@ class WithPools(Simulation):
         endings = self._leave_in_time()
         if self._is_stale:
             self._set_offers()
+        self._has_freed = False
         wake_ms = super()._decide()
+        if self._has_freed:  # by the plan itself: others may have it, and are asked at once
+            return self._now_ms
         if endings:
             soon_ms = self._now_ms + _LOOKS_EVERY_MS
             return soon_ms if wake_ms is None else min(wake_ms, soon_ms)
@@ -171,6 +175,10 @@ class WithPools(Simulation):
             self._lose(self._runs[view.run_id])
         if node_id in self._cloud.machines:
             self._end_node(node_id, failed=True)
+
+    def _end_node(self, node_id: str, *, failed: bool = False) -> None:
+        self._has_freed |= node_id in self.fleet.placed
+        super()._end_node(node_id, failed=failed)
 
     # Runs leave nodes that end, while there is time
 

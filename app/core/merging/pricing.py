@@ -217,7 +217,6 @@ def _spent(hourly: Floats, ms: Floats) -> Floats:
     return found
 
 
-
 def _cost(market: PricedJobs, first: Ints, second: Ints, merged: Course, apart: Course) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):  # infinite on both sides: not allowed anyway
         slack_one, slack_other = market.slack_ms[first][:, None], market.slack_ms[second][:, None]

@@ -1,4 +1,4 @@
-"""Which hosts of a team's own are there, who has which of their GPUs, and what they offer: told as the service tells it.
+"""Which hosts of a team's own are there, who has which of their GPUs, and what they offer, as the service tells it.
 
 Pure but for its own books: it reads no clock and draws nothing.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from app.core.model.offer import Offer
 from app.core.model.pool import WEEK_MINUTES, OwnHost, Pool
-from app.core.pools import free_of, is_open, offers_of, used_gpus
 from app.core.pools import ends_ms as pool_ends_ms
+from app.core.pools import free_of, is_open, offers_of, used_gpus
 from app.simulator.own.machines import OwnMachines
 
 _MINUTE_MS = 60_000
@@ -55,7 +55,7 @@ class OwnFleet:
         return tuple(sorted(found, key=lambda offer: offer.key))
 
     def has(self, offer: Offer, now_ms: int) -> bool:
-        """Whether it may be had: an earlier action of the same plan may have taken the GPUs, or the pool's last ones."""
+        """Whether it may be had: an earlier action of the same plan may have taken the GPUs, or the pool's last."""
         host_id, _, kind = offer.host.partition("/")
         views = list(self._views())
         host = next((one for one in views if one.host_id == host_id), None)

@@ -3,13 +3,15 @@
 Every figure is an assumption, and each is meant to be rougher than a team's own room: in the hour or two that such a
 history plays, a host is drained, unplugged or away as often as elsewhere in a month. All sizes are bounded.
 
-| drawn | how |
-|---|---|
-| pools | 1 to 3: a price of $0 to $0.60, a third are for one project, a quarter have hours, a quarter a limit of GPUs, a fifth a walltime of 30 to 90 minutes |
-| hosts | 1 to 4 of each pool, with 1, 2, 4 or 8 GPUs |
-| events | of each host up to 5, 2 to 45 minutes apart: it drains within 10 s to 30 minutes, is unplugged, or returns |
-| jobs | 6 to 16 of two projects, of 1 to 8 GPUs, 30 s to an hour of work, log-uniform; three quarters known beforehand; one in ten never saves, and takes 25 minutes at most: it would never end where its time is up before; one in five is interactive |
-| limits | rented nodes at once: none, or 2 to 6; half of the histories have moves of 84 s, half of 5 s |
+pools    1 to 3: free or up to $0.60 a GPU-hour; a third are for one project, a quarter have hours, a quarter a limit
+         of GPUs, a fifth a walltime of 30 to 90 minutes
+hosts    1 to 4 of each pool, with 1, 2, 4 or 8 GPUs
+events   up to 6 of each host, 2 to 45 minutes apart (one in five a few seconds): it joins, drains within 10 s to 30
+         minutes, is unplugged, or returns
+jobs     6 to 16 of two projects, of 1 to 8 GPUs, of 30 s to an hour of work (log-uniform); three quarters have a run
+         time that is predicted; one in five is interactive; one in ten never saves, and takes 25 minutes at most: with
+         more it would never end where its time is always over before
+limits   half of the histories allow 2 to 6 rented nodes at once; half have moves of 84 s, half of 5 s
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ from app.core.model.plan import Assign, Demote, Migrate, Plan, Preempt, Provisio
 from app.core.model.pool import JOINED, Pool
 from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView, RunView
-from app.core.pools import ends_ms, is_open
 from app.core.policies import policy_named
 from app.core.policy import PolicyState
+from app.core.pools import ends_ms, is_open
 from app.simulator.engine import Stuck
 from app.simulator.outcomes import JobOutcome, SimulationResult
 from app.simulator.own.fleet import OwnFleet
@@ -94,7 +94,12 @@ class _Watcher:
 
     def __call__(self, board: Board, plan: Plan, _state: PolicyState) -> None:
         snapshot = board.snapshot()
-        told = [*snapshot_breaches(snapshot), *self._of_plan(board, plan), *self._of_hosts(board), *self._of_jobs(board)]
+        told = [
+            *snapshot_breaches(snapshot),
+            *self._of_plan(board, plan),
+            *self._of_hosts(board),
+            *self._of_jobs(board),
+        ]
         if plan.policy == LEAVING:
             self._found.left_by_plan += len(plan.actions)
         else:
@@ -124,7 +129,8 @@ class _Watcher:
         if training.reached_ms != outcome.work_ms:
             yield f"{job_id} has ended after {training.reached_ms} of {outcome.work_ms} ms of its work"
         if training.trained_ms != outcome.work_ms + outcome.lost_ms:
-            yield f"{job_id} trained {training.trained_ms} ms for {outcome.work_ms} and {outcome.lost_ms} that were lost"
+            was_lost = f"{outcome.lost_ms} ms that were lost"
+            yield f"{job_id} trained {training.trained_ms} ms for {outcome.work_ms} ms of work and {was_lost}"
 
     def _tell(self, now_ms: int, told: list[str]) -> None:
         room = _MOST_TOLD - len(self._found.breaches)
@@ -233,8 +239,8 @@ class _Watcher:
                         yield f"{job_id} trains in two places"
                     runs[job_id] = run
         for job_id, training in self._training.items():
-            run = runs.get(job_id)
-            place = None if run is None else (run.node_id, run.running_since_ms or 0)
+            held = runs.get(job_id)
+            place = None if held is None else (held.node_id, held.running_since_ms or 0)
             if training.place is not None and place != training.place:
                 self._stopped(job_id, board.now_ms)
             if place is not None and training.place is None:

@@ -20,7 +20,9 @@ _POOL = re.compile(
 )
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 _MOST_POOLS, _MOST_HOSTS, _MOST_GPUS, _MOST_USD = 16, 256, 64, 1_000
-_HOW = "write [NAME:][HOSTSx]GPUSxTYPE[@USD], for instance 8xA100, or lab:2x8xH100@0.40 for two hosts at $0.40 a GPU-hour"
+_HOW = (
+    "write [NAME:][HOSTSx]GPUSxTYPE[@USD], for instance 8xA100, or lab:2x8xH100@0.40 for two hosts at $0.40 a GPU-hour"
+)
 
 
 def joined_words(words: Iterable[str]) -> str:

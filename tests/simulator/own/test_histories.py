@@ -54,7 +54,12 @@ def test_histories_are_bounded_and_have_everything() -> None:
         seen.update(event.what for event in own.events)
         for one in own.pools:
             pool = one.pool
-            asked = {"hours": pool.hours, "projects": pool.projects, "limit": pool.most_gpus, "walltime": one.walltime_ms}
+            asked = {
+                "hours": pool.hours,
+                "projects": pool.projects,
+                "limit": pool.most_gpus,
+                "walltime": one.walltime_ms,
+            }
             seen.update(name for name, value in asked.items() if value)
     assert {name for name, many in seen.items() if many > 20} == set(seen)
     assert set(seen) == {"join", "drain", "unplug", "hours", "projects", "limit", "walltime"}

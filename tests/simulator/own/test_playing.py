@@ -11,6 +11,7 @@ from app.core.model.node import NodeState, Tier
 from app.core.model.plan import ActionKind
 from app.core.model.pool import DAY_MINUTES, Hours, Pool
 from app.core.policies import policy_names
+from app.core.policy import MoveCost
 from app.core.pools import CLOSING_MS
 from app.simulator.own.fleet import next_turn_ms
 from app.simulator.own.machines import HostEvent, OwnMachines, SimulatedPool, host_of
@@ -20,6 +21,7 @@ from tests.simulator.scenarios import HOUR_MS, MINUTE_MS, SECOND_MS, Seen, marke
 from tests.simulator.test_every_policy import recomputed_bills
 from tests.simulator.workloads import markets, workload_for
 
+QUICK = MoveCost(500, 500)  # so that no job rests for long before it moves again
 THURSDAY = 3 * DAY_MINUTES  # on which a simulation begins
 
 
@@ -45,10 +47,10 @@ def test_a_job_starts_within_a_second_and_gives_its_gpu_back_at_once() -> None:
 
 
 def test_what_is_full_overflows_and_comes_home() -> None:
-    """The second job starts on serverless, and moves when the first has given back the only GPU."""
-    seen = play(task("a", 600), task("b", 7_200, at_s=60, kind="interactive"), of=own(gpus=1))
-    assert seen.outcome("b").tiers in ("so", "smo")
-    assert seen.of(ActionKind.MIGRATE)[-1][1] == "b"
+    """The second job starts on serverless, leaves for a rented node, and comes when the first gives the GPU back."""
+    seen = play(task("a", 600), task("b", 7_200, at_s=60, kind="interactive"), of=own(gpus=1), moves=QUICK)
+    assert seen.outcome("b").tiers == "smo"
+    assert seen.of(ActionKind.MIGRATE)[-1] == (601, "b")
 
 
 def test_who_leaves_in_time_loses_nothing() -> None:
@@ -64,8 +66,6 @@ def test_who_leaves_in_time_loses_nothing() -> None:
 def test_who_has_no_time_saves_and_waits() -> None:
     """Of two minutes a fourth is kept for leaving, and in half a minute it can save if that takes so long at most."""
     drain = HostEvent(HOUR_MS, "host", "drain", 120 * SECOND_MS)
-    from app.core.policy import MoveCost
-
     quick = play(task("a", 7_200), of=own(drain), moves=MoveCost(5_000, 5_000))
     assert (quick.outcome("a").lost_ms, quick.outcome("a").faults) == (0, 0)
     sudden = play(task("a", 7_200), of=own(HostEvent(HOUR_MS, "host", "drain", 10 * SECOND_MS)))
@@ -109,7 +109,7 @@ def test_hours_end_with_everybody_gone() -> None:
 
 def test_whoever_waits_for_hours_to_begin_is_given_them() -> None:
     opens = own(hours=(Hours(THURSDAY + 60, THURSDAY + 600),))
-    seen = play(task("a", 7_200), of=opens)
+    seen = play(task("a", 7_200), of=opens, moves=QUICK)
     assert seen.outcome("a").tiers == "mo"
     assert seen.of(ActionKind.PROVISION)[-1] == (3_600, "a")
 

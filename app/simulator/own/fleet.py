@@ -21,10 +21,11 @@ _MONDAY_MS = 4 * 24 * 60 * _MINUTE_MS  # the clock of a simulation begins on a T
 
 @dataclass(slots=True)
 class _Present:
-    """A host that has joined. `leaves_ms`: when nothing may run there any more; `dark_ms`: since when it is dead, which
+    """A host that has joined. `leaves_ms`: when nothing may run there any more, as was said at `drained_ms`; `dark_ms`: since when it is dead, which
     nobody knows yet; `silent`: it has not been heard of for so long that it is given nothing new."""
 
     leaves_ms: int | None = None
+    drained_ms: int | None = None
     dark_ms: int | None = None
     silent: bool = False
 
@@ -114,13 +115,20 @@ class OwnFleet:
         known = (placed.until_ms, None if present is None else present.leaves_ms, pool_ends_ms(pool, now_ms))
         return min((one for one in known if one is not None), default=None)
 
+    def drained_ms(self, node_id: str) -> int | None:
+        """Since when the node's owner wants it empty."""
+        present = self._present.get(self.placed[node_id].host_id)
+        return None if present is None else present.drained_ms
+
     # What becomes of hosts
 
     def join(self, host_id: str) -> None:
         self._present[host_id] = _Present()
 
-    def drain(self, host_id: str, leaves_ms: int) -> None:
-        self._present[host_id].leaves_ms = leaves_ms
+    def drain(self, host_id: str, leaves_ms: int, now_ms: int) -> None:
+        present = self._present[host_id]
+        present.leaves_ms = leaves_ms
+        present.drained_ms = now_ms if present.drained_ms is None else present.drained_ms
 
     def unplug(self, host_id: str, now_ms: int) -> None:
         self._present[host_id].dark_ms = now_ms

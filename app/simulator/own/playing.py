@@ -146,13 +146,19 @@ class WithPools(Simulation):
 
     def _ahead_ms(self, node_id: str, ends_ms: int) -> int:
         slowest_ms = max(one.startup_mean_ms for one in self._board.traits) if self._board.traits else 0
-        asked_ms = MARGIN_MS + slowest_ms + self._config.moves.prepare_ms
-        return min(asked_ms, (ends_ms - self._cloud.machines[node_id].view.requested_ms) // _PART_FOR_LEAVING)
+        return self._margin_ms(node_id, ends_ms, MARGIN_MS + slowest_ms + self._config.moves.prepare_ms)
 
     def _ending(self, node_id: str, ends_ms: int) -> EndingNode:
-        margin_ms = min(MARGIN_MS, (ends_ms - self._cloud.machines[node_id].view.requested_ms) // _PART_FOR_LEAVING)
+        margin_ms = self._margin_ms(node_id, ends_ms, MARGIN_MS)
         save_ms = self._config.moves.save_ms + _GRACE_MS
         return ending_node(node_id, left_ms=ends_ms - self._now_ms, margin_ms=margin_ms, save_ms=save_ms)
+
+    def _margin_ms(self, node_id: str, ends_ms: int, asked_ms: int) -> int:
+        """So long before its end it is left: of a short life a part only; where its owner wants it empty, since then."""
+        drained_ms = self.fleet.drained_ms(node_id)
+        if drained_ms is not None:
+            return max(0, ends_ms - drained_ms)
+        return min(asked_ms, (ends_ms - self._cloud.machines[node_id].view.requested_ms) // _PART_FOR_LEAVING)
 
     def _drain_if_near(self, node_id: str) -> None:
         """Nothing is placed there any more."""
@@ -297,7 +303,7 @@ class WithPools(Simulation):
             self._unplug(host_id)
 
     def _drain(self, host_id: str, leaves_ms: int) -> None:
-        self.fleet.drain(host_id, leaves_ms)
+        self.fleet.drain(host_id, leaves_ms, self._now_ms)
         for node_id in self.fleet.nodes_on(host_id):
             self._plan_end(node_id)
         self._at(leaves_ms, lambda: self._left(host_id, leaves_ms))

@@ -54,7 +54,7 @@ def test_what_is_full_overflows_and_comes_home() -> None:
 
 
 def test_who_leaves_in_time_loses_nothing() -> None:
-    """A host drains within half an hour: its job trains on until another machine is there, then moves."""
+    """A host drains within half an hour: its job trains on until another machine is there, and moves."""
     seen = play(task("a", 7_200), of=own(HostEvent(HOUR_MS, "host", "drain", 30 * MINUTE_MS)))
     moved = seen.outcome("a")
     assert (moved.tiers, moved.lost_ms, moved.faults, moved.moves) == ("om", 0, 0, 1)
@@ -64,7 +64,7 @@ def test_who_leaves_in_time_loses_nothing() -> None:
 
 
 def test_who_has_no_time_saves_and_waits() -> None:
-    """Of two minutes a fourth is kept for leaving, and in half a minute it can save if that takes so long at most."""
+    """Two minutes are enough where a save takes five seconds. In ten seconds a save of 42 s is not done."""
     drain = HostEvent(HOUR_MS, "host", "drain", 120 * SECOND_MS)
     quick = play(task("a", 7_200), of=own(drain), moves=MoveCost(5_000, 5_000))
     assert (quick.outcome("a").lost_ms, quick.outcome("a").faults) == (0, 0)

@@ -79,6 +79,14 @@ def simulate(
     max_wait: Annotated[
         str | None, typer.Option("--max-wait", help="Seconds that each job may be kept waiting; none (default).")
     ] = None,
+    pool: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pool",
+            help="Machines of your own, filled first: [NAME:][HOSTSx]GPUSxTYPE[@USD], for instance 8xA100, or "
+            "lab:2x8xH100@0.40 for two hosts of eight at $0.40 a GPU-hour (default: 0). May be repeated; none.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of everything that is drawn.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many, from --seed on; figures are means.")] = 1,
     start: Annotated[float, typer.Option("--start", min=0, help="Leave out jobs before this second.")] = 0.0,
@@ -112,6 +120,7 @@ def simulate(
     whose run time is known at submission begin where they end, and at 84 s a move seldom pays.
     """
     from app.cli.simulating import SimulateCall  # help is listed without loading the simulator
+    from app.simulator.own.words import joined_words
 
     given = {
         "world": world,
@@ -126,6 +135,7 @@ def simulate(
         "merging": merging,
         "ahead": ahead,
         "max-wait": max_wait,
+        "pool": joined_words(pool) if pool else None,
     }
     words = {name: text for name, text in given.items() if text is not None}
     if search_regret is not None:

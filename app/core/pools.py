@@ -17,6 +17,10 @@ from app.core.model.pool import CPU, CPU_FOR_ALL, DAY_MINUTES, JOINED, WEEK_MINU
 from app.errors import InvalidInput
 
 STARTUP_MS = 1_000
+# So long before its hours end a pool gives nothing more: whoever came would be asked to leave at once, and might be
+# sent to the GPU beside the one that it leaves. As long as a machine that ends is left ahead of it by default: the
+# margin of lifetimes, the start of the slowest other machine, and what is prepared there.
+CLOSING_MS = 1_200_000
 _MINUTE_MS = 60_000
 _THURSDAY = 3 * DAY_MINUTES  # the day on which the clock of Unix begins
 _MOST_SHARES = 8
@@ -50,28 +54,50 @@ def _read_window(text: str) -> list[Hours]:
 
 def is_open(pool: Pool, now_ms: int) -> bool:
     """Whether the pool takes jobs at this moment."""
-    if pool.drains_ms is not None:
-        return False
-    return not pool.hours or closes_in_ms(pool, now_ms) is not None
+    return pool.drains_ms is None and _is_within_hours(pool, now_ms)
+
+
+def gives(pool: Pool, now_ms: int) -> bool:
+    """Whether the pool is open, and will be for long enough to be worth coming to."""
+    closes_ms = closes_in_ms(pool, now_ms)
+    return is_open(pool, now_ms) and (closes_ms is None or closes_ms > CLOSING_MS)
 
 
 def closes_in_ms(pool: Pool, now_ms: int) -> int | None:
-    """How long the hours of a pool go on; None outside of them, and where it has none."""
-    at = (now_ms // _MINUTE_MS + _THURSDAY) % WEEK_MINUTES
-    ends = [one.to_minute - minute for one in pool.hours for minute in (at, at + WEEK_MINUTES) if _covers(one, minute)]
-    return None if not ends else max(ends) * _MINUTE_MS - now_ms % _MINUTE_MS
+    """How long the hours of a pool go on, those that follow without a gap included; None outside of them, and where
+    they never end."""
+    at = end = _minute_of_week(now_ms)
+    while (reached := _covered_until(pool, end)) > end:
+        end = reached
+        if end >= at + WEEK_MINUTES:
+            return None
+    return None if end == at else (end - at) * _MINUTE_MS - now_ms % _MINUTE_MS
 
 
 def ends_ms(pool: Pool, now_ms: int) -> int | None:
     """When what runs in the pool has to be gone, as far as is known: it drains, or its hours are over."""
     closes_ms = closes_in_ms(pool, now_ms)
-    closed_ms = now_ms if pool.hours and closes_ms is None else None
+    closed_ms = None if _is_within_hours(pool, now_ms) else now_ms
     known = (pool.drains_ms, closed_ms, None if closes_ms is None else now_ms + closes_ms)
     return min((one for one in known if one is not None), default=None)
 
 
-def _covers(hours: Hours, minute: int) -> bool:
-    return hours.from_minute <= minute < hours.to_minute
+def _is_within_hours(pool: Pool, now_ms: int) -> bool:
+    at = _minute_of_week(now_ms)
+    return not pool.hours or _covered_until(pool, at) > at
+
+
+def _minute_of_week(now_ms: int) -> int:
+    return (now_ms // _MINUTE_MS + _THURSDAY) % WEEK_MINUTES
+
+
+def _covered_until(pool: Pool, minute: int) -> int:
+    """Until when the longest of the hours goes on that covers this minute; the minute itself where none does. Hours
+    are of each week: those of the week before may reach into this one."""
+    last_week = minute - minute % WEEK_MINUTES - WEEK_MINUTES
+    moved = ((one, last_week + week * WEEK_MINUTES) for one in pool.hours for week in range(2))
+    ends = (by + one.to_minute for one, by in moved if by + one.from_minute <= minute < by + one.to_minute)
+    return max(ends, default=minute)
 
 
 def kinds_of(host: OwnHost) -> dict[str, tuple[HostGpu, ...]]:
@@ -99,9 +125,10 @@ def shared_host(host_id: str, kind: str) -> str:
 def offers_of(pools: Iterable[Pool], hosts: Iterable[OwnHost], now_ms: int) -> list[Offer]:
     """What hosts that have joined offer: of each kind of GPU one, two, four, ... and all that are free, with as much of
     the host's processors and memory as they are of its GPUs."""
-    known = {pool.name: pool for pool in pools if pool.launcher == JOINED and is_open(pool, now_ms)}
-    here = [host for host in hosts if host.is_open and host.pool in known]
-    used = used_gpus(here)
+    known = {pool.name: pool for pool in pools if pool.launcher == JOINED and gives(pool, now_ms)}
+    joined = list(hosts)
+    here = [host for host in joined if host.is_open and host.pool in known]
+    used = used_gpus(joined)  # those that are to leave, or are not heard of, still have what was given out
     found: list[Offer] = []
     for host in here:
         pool = known[host.pool]
@@ -157,7 +184,7 @@ def governed(offers: Sequence[Offer], pools: Iterable[Pool], used: Mapping[str, 
         pool = known.get((offer.provider, offer.region)) if offer.tier is Tier.OWN else None
         if pool is None:
             found.append(offer)
-        elif is_open(pool, now_ms) and _has_left(pool, offer, used):
+        elif gives(pool, now_ms) and _has_left(pool, offer, used):
             price = Money(pool.price.micros * offer.gpu_count)
             found.append(replace(offer, price_per_hour=price, projects=pool.projects))
     return found

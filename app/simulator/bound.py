@@ -1,4 +1,4 @@
-"""The bound `clairvoyant`: what no policy can beat in a flat market, each job trained by itself.
+"""The bound `clairvoyant`: what no policy can beat in a flat market of rented machines, each job trained by itself.
 
 Every job runs from its submission to its end on the cheapest tier: no boot, no move, no rounding, no limit.
 """
@@ -18,12 +18,18 @@ HOUR_MS = 3_600_000
 
 
 def bound(tasks: tuple[Task, ...], options: Options) -> SimulationResult:
-    """Cost: work x GPUs x the lowest price. Completion: work. Raises InvalidInput where prices move, or jobs may merge:
-    two that are trained together may take less work than each alone."""
+    """Cost: work x GPUs x the lowest price. Completion: work. Raises InvalidInput where prices move, where there are
+    machines of one's own, or jobs may merge: two that are trained together may take less work than each alone."""
     if options.merges:
         raise InvalidInput(
             "--policy clairvoyant: is a bound for jobs that are trained alone only, and they may merge; leave it out, "
             "or take --merging off",
+            param="policy",
+        )
+    if options.has_own:
+        raise InvalidInput(
+            "--policy clairvoyant: is a bound for what is rented, and there are machines of your own; leave it out, or "
+            "take --pool none",
             param="policy",
         )
     if not options.is_flat:

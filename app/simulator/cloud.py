@@ -14,9 +14,7 @@ from app.core.model.node import BillingStart, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import NodeView
 from app.simulator.machine_history import MachineHistory
-from app.simulator.scenario import BILLING, PROVIDERS, Scenario, hosts_of
-
-PROJECT = "project"
+from app.simulator.scenario import BILLING, PROJECT, PROVIDERS, Scenario, hosts_of
 
 
 @dataclass(slots=True)
@@ -44,13 +42,13 @@ class Cloud:
         self.most_rented = self.most_gpus = 0  # the same at once, at most
         self.made = 0
 
-    def rent(self, offer: Offer, now_ms: int) -> tuple[NodeView, int]:
+    def rent(self, offer: Offer, now_ms: int, project_id: str = PROJECT) -> tuple[NodeView, int]:
         """A machine that is asked for now, and when it will be ready."""
         self.made += 1
         expected_ms = now_ms + offer.startup_ms
         view = NodeView(
             node_id=f"node_{self.made:07d}",
-            project_id=PROJECT,
+            project_id=project_id,
             provider=offer.provider,
             tier=offer.tier,
             state=NodeState.BOOTING,
@@ -64,6 +62,7 @@ class Cloud:
             price_per_hour=offer.price_per_hour,
             requested_ms=now_ms,
             expected_ready_ms=expected_ms,
+            region=offer.region,
         )
         at_request = BILLING[offer.tier].starts == BillingStart.REQUEST
         self.machines[view.node_id] = SimulatedMachine(view, now_ms if at_request else None)
@@ -96,7 +95,8 @@ class Cloud:
         """Take them back."""
         view = self.machines[node_id].view
         free = tuple(sorted((*view.free_gpus, *gpus)))
-        return self.change(node_id, free_gpus=free, idle_since_ms=now_ms if len(free) == view.gpu_count else None)
+        is_idle = len(free) == view.gpu_count and view.state != NodeState.BOOTING
+        return self.change(node_id, free_gpus=free, idle_since_ms=now_ms if is_idle else None)
 
     def end(self, node_id: str, now_ms: int, *, failed: bool = False) -> Money:
         """Its rent ends; returns its bill."""
@@ -104,7 +104,7 @@ class Cloud:
         view = machine.view
         pass_over(NODE_TRANSITIONS, view.state, NodeState.TERMINATING)
         self._count(view, -1)
-        if machine.ready_ms is not None:
+        if machine.ready_ms is not None and view.tier != Tier.OWN:
             self._history.ended(view, now_ms - machine.ready_ms, failed=failed, now_ms=now_ms)
         bill = ZERO
         if machine.billed_from_ms is not None:
@@ -129,8 +129,8 @@ class Cloud:
         return offers if self._lives is None else tuple(map(self._lives.told_of, offers))
 
     def _present(self, now_ms: int) -> list[tuple[NodeView, int]]:
-        machines = self.machines.values()
-        return [(one.view, now_ms - one.ready_ms) for one in machines if one.ready_ms is not None]
+        rented = (one for one in self.machines.values() if one.view.tier != Tier.OWN)
+        return [(one.view, now_ms - one.ready_ms) for one in rented if one.ready_ms is not None]
 
     def life_ms(self, tier: Tier) -> int | None:
         """How long a machine that comes up now will live; None: for ever."""
@@ -151,7 +151,7 @@ class Cloud:
     def _count(self, node: NodeView, change: int) -> None:
         """One node more or less. It is one for policies and their limit, however many hosts it is made of."""
         self.hosts[node.tier] += change * hosts_of(node.gpu_count)
-        if node.tier == Tier.SERVERLESS:
+        if node.tier in (Tier.SERVERLESS, Tier.OWN):
             return
         self._rented += change
         self._rented_gpus += change * node.gpu_count

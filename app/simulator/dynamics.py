@@ -48,7 +48,7 @@ class CourseRecorder:
     def __call__(self, board: Board, plan: Plan, state: PolicyState) -> None:
         self._queue = max(self._queue, board.placeable_count)
         for action in plan.actions:
-            if isinstance(action, Provision | Start):
+            if isinstance(action, Provision | Start) and action.offer.tier != Tier.OWN:
                 offer = action.offer
                 usd = offer.price_per_hour.micros / offer.gpu_count / MICROS_PER_USD
                 self._rented(self._passed_s(board), offer.tier, usd)

@@ -15,13 +15,13 @@ from app.core.board import Board
 from app.core.lifecycle import JOB_TRANSITIONS, RUN_TRANSITIONS, pass_over
 from app.core.machine_lives import SAVE_MS, saves_every_ms
 from app.core.model.job import Caps, JobKind, JobState, Resources, StartRule
-from app.core.model.node import Tier
+from app.core.model.node import ProviderTraits, Tier
 from app.core.model.offer import Offer
 from app.core.model.plan import Action, Assign, Demote, Merge, Migrate, Plan, Preempt, Provision, Release, Split, Start
 from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView, RunView
 from app.core.policy import Policy, PolicyConfig, PolicyState
-from app.simulator.cloud import PROJECT, Cloud
+from app.simulator.cloud import Cloud
 from app.simulator.knowledge import REFINED_AT
 from app.simulator.outcomes import JobOutcome, SimulationResult
 from app.simulator.scenario import Scenario, Task
@@ -70,7 +70,7 @@ class Simulation:
         self._cloud = self._make_cloud(scenario)
         self._learns_again = False
         self._board = Board()
-        self._board.no_ahead = frozenset() if scenario.ahead else frozenset({PROJECT})
+        self._board.no_ahead = frozenset() if scenario.ahead else frozenset(task.project for task in scenario.tasks)
         self._state = PolicyState()
         self._now_ms = 0
         self._agenda: list[tuple[int, int, Event]] = []
@@ -159,7 +159,7 @@ class Simulation:
         elif isinstance(action, Demote | Preempt):
             self._send_back(self._lives[action.job_id])
         elif isinstance(action, Provision):
-            node, ready_ms = self._cloud.rent(action.offer, self._now_ms)
+            node, ready_ms = self._cloud.rent(action.offer, self._now_ms, action.project_id)
             self._board.put_node(node)
             self._supply_changed(action.offer.tier)
             self._await_start(action, node.node_id, ready_ms, lambda: self._node_ready(node.node_id))
@@ -188,7 +188,7 @@ class Simulation:
     def _arrive(self, task: Task, tasks: Iterator[Task]) -> None:
         view = JobView(
             job_id=task.job_id,
-            project_id=PROJECT,
+            project_id=task.project,
             state=JobState.QUEUED,
             row_version=1,
             submitted_ms=task.submit_ms,
@@ -227,7 +227,7 @@ class Simulation:
 
     def _start(self, action: Start) -> None:
         life = self._lives[action.job_id]
-        node, ready_ms = self._cloud.rent(action.offer, self._now_ms)
+        node, ready_ms = self._cloud.rent(action.offer, self._now_ms, life.view.project_id)
         node = self._cloud.hold(node.node_id, node.free_gpus)
         self._board.put_node(node)
         self._supply_changed(action.offer.tier)
@@ -238,10 +238,11 @@ class Simulation:
     def _serverless_ready(self, life: Life, run: SimulatedRun) -> None:
         if run.over:
             return
-        price = self._cloud.machines[run.view.node_id].view.price_per_hour
-        life.outcome.boot_usd += price.micros * (self._now_ms - run.view.created_ms) / 3.6e12
+        if run.view.tier == Tier.SERVERLESS:
+            price = self._cloud.machines[run.view.node_id].view.price_per_hour
+            life.outcome.boot_usd += price.micros * (self._now_ms - run.view.created_ms) / 3.6e12
         self._board.put_node(self._cloud.ready(run.view.node_id, self._now_ms))
-        self._may_die(run.view.node_id, Tier.SERVERLESS)
+        self._may_die(run.view.node_id, run.view.tier)
         self._load(life, run)
 
     def _assign(self, action: Assign) -> None:
@@ -350,7 +351,7 @@ class Simulation:
         run = life.run
         assert run is not None
         assert run.view.running_since_ms is not None
-        ran_ms = self._now_ms - run.view.running_since_ms
+        ran_ms = self._ran_ms(run)
         serverless_ms = ran_ms if run.view.tier == Tier.SERVERLESS else 0
         saved_ms = self._saved_when_asked_ms(life, run, ran_ms)
         life.outcome.lost_ms += life.view.done_ms + self._worked_ms(run, ran_ms) - saved_ms
@@ -414,11 +415,12 @@ class Simulation:
         del self._runs[run.view.run_id]
         if life.run is run:
             life.run = None
-        node_id, started_ms = run.view.node_id, run.view.created_ms
         self._board.drop_run(run.view.run_id)
-        node = self._cloud.machines[node_id].view
-        share = len(run.gpus) / node.gpu_count
-        self._charge(life, node.price_per_hour.micros * share * (self._now_ms - started_ms) / 3.6e12)
+        machine = self._cloud.machines[run.view.node_id]
+        from_ms = self._now_ms if machine.billed_from_ms is None else machine.billed_from_ms
+        held_ms = self._now_ms - max(run.view.created_ms, from_ms)
+        share = len(run.gpus) / machine.view.gpu_count
+        self._charge(life, machine.view.price_per_hour.micros * share * held_ms / 3.6e12)
 
     def _charge(self, life: Life, usd: float) -> None:
         life.outcome.cost_usd += usd
@@ -473,7 +475,7 @@ class Simulation:
             self._leave(life, run)  # the source goes on saving, and finds nobody to go on
             return
         if run.view.running_since_ms is not None:
-            ran_ms = self._now_ms - run.view.running_since_ms
+            ran_ms = self._ran_ms(run)
             run.kept_ms = self._saved_before_ms(life, run, ran_ms)
             life.outcome.lost_ms += life.view.done_ms + self._worked_ms(run, ran_ms) - run.kept_ms
             if run.view.tier == Tier.SERVERLESS:
@@ -487,6 +489,11 @@ class Simulation:
             self._change(life, state=JobState.WAITING)
 
     # Work and saves
+
+    def _ran_ms(self, run: SimulatedRun) -> int:
+        """How long its code has run, once it does."""
+        assert run.view.running_since_ms is not None
+        return self._now_ms - run.view.running_since_ms
 
     def _worked_ms(self, _run: SimulatedRun, ran_ms: int) -> int:
         """The work of so much time."""
@@ -526,9 +533,16 @@ class Simulation:
             self._at(max(self._now_ms + 1, round(next_s * 1000)), self._refresh_offers)
 
     def _set_offers(self) -> None:
+        self._board.set_offers(self._offers(), self._traits())
+
+    def _offers(self) -> tuple[Offer, ...]:
+        """All that could be had now."""
         market = self._scenario.market
         offers = market.offers(self._now_ms / 1000, self._gpu_counts, self._cloud.left())
-        self._board.set_offers(self._cloud.as_learned(offers), market.traits())
+        return self._cloud.as_learned(offers)
+
+    def _traits(self) -> tuple[ProviderTraits, ...]:
+        return self._scenario.market.traits()
 
 
 def _longest_ms(tasks: tuple[Task, ...]) -> int:

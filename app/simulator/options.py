@@ -16,6 +16,7 @@ from app.simulator import packages
 from app.simulator.knowledge import Knowledge
 from app.simulator.measured_moves import measured_move_s
 from app.simulator.mergeable import with_trainees
+from app.simulator.own.words import NONE, read_pools
 from app.simulator.preparing import Deadlines, tasks_of
 from app.simulator.prices import PriceCurve, calm, flat, from_file, providers_of
 from app.simulator.scenario import PROVIDERS, Scenario, SimulatedMarket, Task, start_ups
@@ -47,6 +48,7 @@ class Options:
     max_wait_s: int | None = None
     world_name: str = FRIENDLY.name
     calibration: MeasuredFigures = NOTHING_MEASURED
+    pool: str = NONE
     tuning: Tuning = field(default_factory=Tuning)
 
     def having(self, name: str, text: str) -> Options:
@@ -87,6 +89,8 @@ class Options:
             said["ahead"] = "off"
         if self.max_wait_s is not None:
             said["max-wait"] = str(self.max_wait_s)
+        if self.has_own:
+            said["pool"] = self.pool
         set_apart = {name for name, _ in self.tuning.values}
         said = {name: text for name, text in said.items() if not set_apart.intersection(_SAME_AS.get(name, ()))}
         return said | {name: f"{value:g}" for name, value in self.tuning.values}
@@ -100,6 +104,11 @@ class Options:
     def is_flat(self) -> bool:
         """Whether prices stay as they are."""
         return self.market == "flat"
+
+    @property
+    def has_own(self) -> bool:
+        """Whether there are machines of the team itself."""
+        return self.pool != NONE
 
     @property
     def merges(self) -> bool:
@@ -149,6 +158,7 @@ class Options:
             ahead=self.ahead,
             max_wait_ms=max_wait_ms,
             world=world,
+            own=read_pools(self.pool),
         )
 
     def _from_options(self) -> Tuning:
@@ -278,6 +288,11 @@ def _market(text: str) -> str:
     return text
 
 
+def _pool(text: str) -> str:
+    read_pools(text)
+    return text
+
+
 def _knowledge(text: str) -> str:
     Knowledge.parse(text)
     return text
@@ -302,6 +317,7 @@ _READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "merging": ("merging", _merging),
     "ahead": ("ahead", _ahead),
     "max-wait": ("max_wait_s", _max_wait),
+    "pool": ("pool", _pool),
 }
 _SAME_AS = {"serverful-limit": ("serverful_limit",), "move-seconds": ("moves.save_ms", "moves.load_ms")}
 OPTION_NAMES = tuple(_READERS)

@@ -8,13 +8,13 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from app.core.model.node import RENTED_TIERS
+from app.core.model.node import Tier
 from app.errors import InvalidInput
 from app.simulator.compat import record
 from app.simulator.outcomes import JobOutcome
 
 COLUMNS = ("job_id", "submit_s", "finish_s", "jct_s", "cost_usd", "tiers", "missed")
-_TIERS = {tier.value[0]: tier.value for tier in RENTED_TIERS}
+_TIERS = {tier.value[0]: tier.value for tier in Tier}
 
 
 def text_of(outcomes: Iterable[JobOutcome]) -> str:

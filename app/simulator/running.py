@@ -20,11 +20,11 @@ from app.simulator.dynamics import CourseRecorder, Dynamics
 from app.simulator.engine import Stuck
 from app.simulator.options import Options
 from app.simulator.outcomes import JobOutcome, SimulationResult
+from app.simulator.own.playing import simulation_of
 from app.simulator.scenario import Scenario
 from app.simulator.spread import deviations, paired
 from app.simulator.traces.job import Trace
 from app.simulator.tuning import Tuning
-from app.simulator.worlds.rough import simulation_for
 
 DEFAULT_POLICIES = ("allpass", "allpass-drain", "modal-only", CLAIRVOYANT)
 WORTH_A_PROCESS = 20_000  # jobs in all simulations together: fewer are done before processes have paid off
@@ -184,7 +184,7 @@ def _simulated(question: SimulationRequest, tell: Callable[[float], None]) -> tu
             one(*seen)
 
     try:
-        kind = simulation_for(scenario, merging=config.merging)
+        kind = simulation_of(scenario, merging=config.merging)
         result = kind(scenario, policy, config, watch if watches else None).run()
     except Stuck as stuck:
         raise JobsNeverEnd(

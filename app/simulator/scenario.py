@@ -11,12 +11,14 @@ from app.core.model.node import RENTED_TIERS, BillingRule, BillingStart, Provide
 from app.core.model.offer import Offer
 from app.core.policy import PAPER_MOVE, MoveCost
 from app.simulator.mergeable import Trainee
+from app.simulator.own.machines import OwnMachines
 from app.simulator.prices import PriceCurve
 from app.simulator.worlds.known import FRIENDLY
 from app.simulator.worlds.world import World
 
 A100 = "A100"
 A100_MEMORY_BYTES = 80 * 1024**3
+PROJECT = "project"
 PROVIDERS = {Tier.SERVERLESS: "modal", Tier.MARKETPLACE: "vast", Tier.CONVENTIONAL: "lambda"}
 
 
@@ -43,6 +45,7 @@ BILLING = {
     Tier.SERVERLESS: BillingRule(unit_ms=1_000, starts=BillingStart.REQUEST),
     Tier.MARKETPLACE: BillingRule(unit_ms=1_000, starts=BillingStart.READY),
     Tier.CONVENTIONAL: BillingRule(unit_ms=60_000, starts=BillingStart.READY),
+    Tier.OWN: BillingRule(unit_ms=1_000, starts=BillingStart.READY),
 }
 
 
@@ -73,6 +76,7 @@ class Task:
     known: bool = True  # of one that never saves: that it does not, before it begins
     own_saves_ms: int | None = None  # of one that saves by itself alone: how far apart, in work
     model: int = 0  # which base model it fetches
+    project: str = PROJECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +137,4 @@ class Scenario:
     ahead: bool = True  # machines are rented ahead, and kept idle, for jobs to come
     max_wait_ms: int | None = None  # how long each job may be kept waiting for its first place
     world: World = FRIENDLY
+    own: OwnMachines | None = None  # machines of the team itself

@@ -107,6 +107,23 @@ def test_a_free_machine_of_our_own_is_given_back_at_once() -> None:
     assert brief(plan) == [("release", "node_own")]
 
 
+@pytest.mark.parametrize("policy", [name for name in policy_names() if name not in ("modal-only", "hpa-conventional")])
+def test_whoever_decides_gives_it_back_at_once(policy: str) -> None:
+    """Also a policy that keeps idle nodes by their number, or until its next tick."""
+    waits = batch("job_b", project_id="proj_b")
+    seen = at_now(jobs=[waits], nodes=[own_node(idle_since_ms=NOW_MS)], offers=OFFERS)
+    plan, _ = ask(policy, seen, replace(ALL, idle_release_ms=600_000), CALM)
+    assert ("release", "node_own") in brief(plan)
+
+
+def test_an_idle_machine_of_our_own_counts_for_no_autoscaler() -> None:
+    """It is another project's: the job that waits has a node rented as if there were none."""
+    waits = batch("job_b", project_id="proj_b")
+    nodes = [own_node(name, idle_since_ms=NOW_MS) for name in ("node_a", "node_b")]
+    plan, _ = ask("hpa", at_now(jobs=[waits], nodes=nodes, offers=OFFERS), ALL, CALM)
+    assert ("provision", "job_b", "ask") in brief(plan)
+
+
 def test_a_pool_is_for_its_projects() -> None:
     mine, other = own(projects=("proj_a",)), own(projects=("proj_b",))
     assert brief(decide(at_now(jobs=[batch(start=StartRule.NOW)], offers=[*OFFERS, mine])))[0][2] == "a-1"

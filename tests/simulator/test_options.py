@@ -50,6 +50,7 @@ def test_every_option_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "merging": "on",
         "ahead": "off",
         "max-wait": "20",
+        "pool": "4xA100+lab:2x8xH100@0.4",
     }
     assert set(words) == set(OPTION_NAMES)
     options = Options()
@@ -68,6 +69,8 @@ def test_every_option_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert config.merging
     assert not options.ahead
     assert scenario.max_wait_ms == 20_000
+    assert scenario.own is not None
+    assert [len(host.gpus) for host in scenario.own.hosts] == [4, 8, 8]
     assert all(task.trainee is not None for task in scenario.tasks)
     assert (config.serverful_limit, config.moves.save_ms, config.moves.load_ms) == (7, 2500, 2500)
     assert scenario.moves == config.moves

@@ -141,6 +141,30 @@ def test_over_several_seeds_a_table_says_how_sure_the_differences_are(jobs: str)
     assert "AGAINST" not in printed(*words[:4], "--seeds", "3")
 
 
+def test_machines_of_one_s_own_are_filled_first(jobs: str) -> None:
+    """Named once or several times; the bound is none then, and is left out; what they cost is told apart."""
+    words = ("--trace", jobs, "--pool", "4xA100", "--pool", "lab:2x2xH100@0.40")
+    found = objects(*words)["policies"]
+    assert list(found) == ["allpass", "allpass-drain", "modal-only"]
+    assert found["allpass"]["gpu_hours_by_provider"]["joined"] > 5
+    assert 0 < found["allpass"]["cost_by_provider_usd"]["joined"] < 3
+    assert (
+        found["allpass"]["cost_usd"]
+        < objects("--trace", jobs, "--policy", "allpass")["policies"]["allpass"]["cost_usd"]
+    )
+    text = " ".join(printed(*words, "--policy", "allpass", "--per-job", "out.csv", "--report", "out").split())
+    assert "pool 4xA100+lab:2x2xH100@0.40" in text
+    assert {row["tiers"].split(">")[0] for row in rows("out.csv")} >= {"own"}
+    assert "began on a machine of one's own" in Path("out/report.html").read_text().replace("&#x27;", "'")
+    (_, pooled) = objects("--trace", jobs, "--sweep", "pool=none,4xA100", "--policy", "allpass")["values"]
+    assert pooled["policies"]["allpass"]["gpu_hours_by_provider"]["joined"] > 5
+
+
+def test_a_pool_that_is_none_is_refused(jobs: str) -> None:
+    assert "--pool: '8' is no pool; write [NAME:][HOSTSx]GPUSxTYPE[@USD]" in refused("--trace", jobs, "--pool", "8")
+    assert "take --pool none" in refused("--trace", jobs, "--pool", "8xA100", "--policy", "clairvoyant")
+
+
 def test_options_reach_the_simulation(jobs: str) -> None:
     """GPUs as in the trace cost more; a limit of one node holds; a part of the trace has fewer jobs."""
     words = ("--trace", jobs, "--policy", "clairvoyant", "--policy", "sjf")

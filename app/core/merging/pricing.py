@@ -173,7 +173,7 @@ def _candidates(market: PricedJobs) -> tuple[Ints, Ints]:
 
 def _apart(market: PricedJobs, sizes: Ints, first: Ints, second: Ints, alone_ms: Floats) -> Course:
     """Each on its own GPUs at once."""
-    spent = market.gpu_micros * sizes[market.own] * market.times_ms[np.arange(len(market.own)), market.own]
+    spent = _spent(market.gpu_micros * sizes[market.own], market.times_ms[np.arange(len(market.own)), market.own])
     shape = (len(first), len(sizes))
     return Course(
         np.broadcast_to(alone_ms[first][:, None], shape),
@@ -186,7 +186,8 @@ def _in_turn(market: PricedJobs, sizes: Ints, early: Ints, late: Ints) -> Course
     """The later one starts from the earlier one's adapter, on its GPUs."""
     shortened = market.times_ms[late] / (1 + market.gains[early, late][:, None])
     early_ms = market.begins_ms[early][:, None] + market.times_ms[early]
-    money = (market.gpu_micros[early][:, None] * sizes) * (market.times_ms[early] + market.switch_ms + shortened)
+    hourly = market.gpu_micros[early][:, None] * sizes
+    money = _spent(hourly, market.times_ms[early] + market.switch_ms + shortened)
     late_ms = np.where((market.running | market.begun)[late][:, None], np.inf, early_ms + market.switch_ms + shortened)
     fits = (sizes <= np.minimum(market.most_gpus[early], market.most_gpus[late])[:, None]) & market.in_turn
     return Course(early_ms, np.where(fits, late_ms, np.inf), money)
@@ -206,11 +207,18 @@ def _joint(market: PricedJobs, sizes: Ints, first: Ints, second: Ints) -> Course
     may = market.joins[first, second][:, None]
     may = may & (sizes <= (market.most_gpus[first] + market.most_gpus[second])[:, None])
     ends = np.where(may, begins + together, np.inf)
-    return Course(ends, ends, price * sizes * together)
+    return Course(ends, ends, _spent(price * sizes, together))
+
+
+def _spent(hourly: Floats, ms: Floats) -> Floats:
+    """What costs nothing costs nothing for ever, too."""
+    with np.errstate(invalid="ignore"):
+        found: Floats = np.where(hourly == 0, 0.0, hourly * ms)
+    return found
 
 
 def _cost(market: PricedJobs, first: Ints, second: Ints, merged: Course, apart: Course) -> Floats:
-    with np.errstate(invalid="ignore"):  # infinite on both sides: not allowed anyway
+    with np.errstate(invalid="ignore", divide="ignore"):  # infinite on both sides: not allowed anyway
         slack_one, slack_other = market.slack_ms[first][:, None], market.slack_ms[second][:, None]
         in_time = (merged.first_ms <= slack_one) & (merged.second_ms <= slack_other)
         late_apart = (apart.first_ms > slack_one) | (apart.second_ms > slack_other)
@@ -223,7 +231,9 @@ def _cost(market: PricedJobs, first: Ints, second: Ints, merged: Course, apart: 
             merged.first_ms / market.whole_ms[first][:, None] + merged.second_ms / market.whole_ms[second][:, None]
         )
         lateness = LATE * ((merged.first_ms > slack_one).astype(float) + (merged.second_ms > slack_other))
-        cost = slowdown + lateness + 2 * market.money_weight * merged.money / apart.money
+        share = 2 * market.money_weight * merged.money / apart.money
+        share = np.where((merged.money == 0) & (apart.money == 0), 2 * market.money_weight, share)  # as dear as apart
+        cost = slowdown + lateness + share
     return np.where(allowed & np.isfinite(cost), cost, np.inf)
 
 

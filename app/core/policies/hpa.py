@@ -5,7 +5,8 @@ ceil(nodes x utilisation / 0.7); it falls only to the highest figure of the last
 stabilisation window), and to none only where no job is left. Where no node is in use or coming there is no utilisation
 to go by: one more is rented as soon as a job waits that none holds, and at the limit those that hold nobody are given
 back for it. A job that has waited for its `max_wait` has one rented at once. The two differ in what they rent: the
-cheapest offer of any kind, or conventional nodes only.
+cheapest offer of any kind, or conventional nodes only. Machines of one's own are taken as others are, count for
+nothing, and are given back at once.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Hpa:
         if synced_ms < 0 or board.now_ms >= synced_ms + sync_ms:
             state = self._resize(desk, waiting, state.having(synced_ms=float(board.now_ms)))
             synced_ms = float(board.now_ms)
+        desk.release_own()
         if board.jobs or board.serverful_nodes:
             desk.wake(int(synced_ms) + sync_ms)
         return desk.plan(self.name, nodes_wanted=state.get("wanted", 0.0)), state
@@ -64,8 +66,8 @@ class Hpa:
 
     def _resize(self, desk: PlanBuilder, waiting: list[JobView], state: PolicyState) -> PolicyState:
         nodes = desk.board.serverful_nodes
-        idle = desk.fleet.unneeded()
-        coming = len(desk.board.all_coming())
+        idle = [node for node in desk.fleet.unneeded() if node.tier != Tier.OWN]
+        coming = sum(node.tier != Tier.OWN for node in desk.board.all_coming())
         busy = nodes - coming - len(idle)
         ready = nodes - coming
         stalled = bool(waiting) and busy == coming == 0

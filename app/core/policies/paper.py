@@ -21,6 +21,7 @@ from app.core.board import Board
 from app.core.demand import NO_PRESSURE, Pressure, pressure_of_sorted
 from app.core.fleet import resize
 from app.core.model.job import JobState
+from app.core.model.node import Tier
 from app.core.model.plan import STOP_AND_GO, ActionKind, Plan
 from app.core.model.snapshot import JobView
 from app.core.policies import reasons
@@ -52,6 +53,7 @@ class Paper:
         Threshold(desk, int(budget_ms), rents=False, returns=False).serve()
         if is_tick:
             self._resize(desk, seen, capacity)
+        desk.release_own()
         desk.wake(int(ticked_ms) + config.tick_ms)  # also where there is nothing: F falls while nothing is pressing
         signals = {"p": seen.p, "C": capacity, "D_gpu_s": seen.demand_gpu_ms / 1000} if is_tick else {}
         plan = desk.plan(self.name, F_s=budget_ms / 1000, **signals)
@@ -133,7 +135,7 @@ def _jobs_of(desk: PlanBuilder, job_ids: tuple[str, ...]) -> list[JobView]:
 def _make_room(desk: PlanBuilder, most: int) -> None:
     """At the limit, nodes that are too small for all that wait make room for larger ones."""
     if desk.outlook.may(ActionKind.RELEASE):
-        for node in desk.fleet.unneeded()[:most]:
+        for node in [one for one in desk.fleet.unneeded() if one.tier != Tier.OWN][:most]:
             desk.release(node, f"it holds none of the jobs that wait ({most}), and no more nodes may be rented")
 
 
@@ -143,6 +145,6 @@ def _release_surplus(desk: PlanBuilder, most: int) -> None:
     span = reasons.duration(desk.config.horizon_ms)
     left = most
     for node in desk.fleet.unneeded():
-        if node.gpu_count <= left:
+        if node.gpu_count <= left and node.tier != Tier.OWN:
             left -= node.gpu_count
             desk.release(node, f"it is idle, and {most} GPUs are more than the work due within {span} asks for")

@@ -406,13 +406,22 @@ class PlanBuilder:
             if node.idle_since_ms is None:
                 continue
             idle_ms, kept_ms = self.now_ms - node.idle_since_ms, keep_ms
-            if node.project_id in self.board.no_ahead:
+            if node.project_id in self.board.no_ahead or node.tier == Tier.OWN:
                 kept_ms = 0
             if idle_ms < kept_ms:
                 self.wake(node.idle_since_ms + kept_ms)
                 continue
             idle = f"idle for {reasons.duration(max(0, idle_ms))}, kept for {reasons.duration(kept_ms)}"
             self.release(node, f"{idle}, and no job needs it")
+
+    def release_own(self) -> None:
+        """Give back machines of the team's own that nobody needs, for a policy that keeps idle nodes by other rules:
+        they are there again at once, and other projects' jobs may need their GPUs."""
+        if not self.outlook.may(ActionKind.RELEASE):
+            return
+        for node in self.fleet.unneeded():
+            if node.tier == Tier.OWN and node.idle_since_ms is not None:
+                self.release(node, "no job needs it, and others may")
 
     def _signals(self, more: dict[str, float]) -> tuple[tuple[str, float], ...]:
         tiers = {f"nodes_{tier}": 0 for tier in Tier}

@@ -74,26 +74,31 @@ WAYS = (
     (TIER_FILLS[Tier.SERVERLESS], "stayed on serverless"),
     (MOVING, "began there and moved"),
     (TIER_FILLS[Tier.MARKETPLACE], "began on a rented node"),
+    (fill_at(3), "began on a machine of one's own"),
 )
 
 
 def moves(played: Sequence[Played]) -> str:
-    """Where jobs began, and how many left serverless for a rented node."""
+    """Where jobs began, and how many left serverless for a node."""
     rows = []
+    has_own = any(outcome.tiers.startswith("o") for one in played for outcome in one.outcomes)
+    ways = WAYS if has_own else WAYS[:-1]
     for one in played:
-        counts = [0, 0, 0]
+        counts = [0] * len(ways)
         for outcome in one.outcomes:
             counts[way_of(outcome)] += 1
-        parts = tuple((count, fill, f"{told} {count}") for count, (fill, told) in zip(counts, WAYS, strict=True))
+        parts = tuple((count, fill, f"{told} {count}") for count, (fill, told) in zip(counts, ways, strict=True))
         total = sum(outcome.moves for outcome in one.outcomes)
         rows.append(Bar(one.name, parts, f"{total:,} move{'' if total == 1 else 's'}"))
-    return fill_keys(WAYS) + bars("ways of the jobs", rows)
+    return fill_keys(ways) + bars("ways of the jobs", rows)
 
 
 def way_of(outcome: JobOutcome) -> int:
     """The place of what became of it in WAYS."""
     if set(outcome.tiers) == {"s"}:
         return 0
+    if outcome.tiers.startswith("o"):
+        return 3
     return 1 if outcome.tiers.startswith("s") else 2
 
 

@@ -12,7 +12,7 @@ from app.core.model.node import BillingRule, BillingStart, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import NodeView
 from app.simulator.cloud import Cloud
-from app.simulator.scenario import Scenario, Task, hosts_of
+from app.simulator.scenario import PROJECT, Scenario, Task, hosts_of
 from app.simulator.worlds.supply import Supply, micros
 from app.simulator.worlds.world import TierWorld
 
@@ -46,8 +46,8 @@ class RoughCloud(Cloud):
         self._hosts: dict[str, _Host] = {}
         self.storage = self.traffic = 0
 
-    def rent(self, offer: Offer, now_ms: int) -> tuple[NodeView, int]:
-        view, ready_ms = super().rent(offer, now_ms)
+    def rent(self, offer: Offer, now_ms: int, project_id: str = PROJECT) -> tuple[NodeView, int]:
+        view, ready_ms = super().rent(offer, now_ms, project_id)
         self.supply.take(view.node_id, offer)
         figures = self._world.of(offer.tier)
         link_mbps = self._fates.uniform(figures.link_least_mbps, figures.link_most_mbps)

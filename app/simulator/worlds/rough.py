@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from app.core.machine_lives import saves_every_ms
 from app.core.model.job import JobState
-from app.core.model.node import Tier
+from app.core.model.node import ProviderTraits, Tier
 from app.core.model.offer import Offer
 from app.core.model.plan import Migrate, Provision, Start
 from app.core.model.run import RunState
@@ -29,12 +29,15 @@ class RoughSimulation(Simulation):
     """See the module. In the friendly world it plays what a plain simulation plays."""
 
     def _make_cloud(self, scenario: Scenario) -> Cloud:
-        self._hosts = RoughCloud(scenario)
+        self._hosts = self._make_hosts(scenario)
         self._world = scenario.world
         self._rhythms: dict[str, Rhythm] = {}  # by run
         self._prepared_ms: dict[str, int] = {}  # when the target of a move has fetched all, by run
         self._failed_starts = 0
         return self._hosts
+
+    def _make_hosts(self, scenario: Scenario) -> RoughCloud:
+        return RoughCloud(scenario)
 
     def run(self) -> SimulationResult:
         self._supply_turns()
@@ -222,8 +225,7 @@ class RoughSimulation(Simulation):
             self._tell_steps(life, life.view.done_ms, life.view.done_ms)
 
     def _count_saving(self, life: Life, run: SimulatedRun) -> None:
-        assert run.view.running_since_ms is not None
-        ran_ms = self._now_ms - run.view.running_since_ms
+        ran_ms = self._ran_ms(run)
         life.outcome.saving_ms += ran_ms - self._worked_ms(run, ran_ms)
 
     # What policies hear of a job that saves by itself
@@ -266,12 +268,14 @@ class RoughSimulation(Simulation):
             self._patience_ms += turn_ms - self._now_ms
         self._at(turn_ms, self._supply_turns)
 
-    def _set_offers(self) -> None:
+    def _offers(self) -> tuple[Offer, ...]:
         market = self._scenario.market
         plain = market.offers(self._now_ms / 1000, self._gpu_counts, self._cloud.left())
-        offers = self._hosts.supply.offers(plain, self._now_ms)
-        traits = (replace(one, startup_deadline_ms=self._hosts.give_up_ms(one.tier)) for one in market.traits())
-        self._board.set_offers(self._cloud.as_learned(offers), tuple(traits))
+        return self._cloud.as_learned(self._hosts.supply.offers(plain, self._now_ms))
+
+    def _traits(self) -> tuple[ProviderTraits, ...]:
+        traits = super()._traits()
+        return tuple(replace(one, startup_deadline_ms=self._hosts.give_up_ms(one.tier)) for one in traits)
 
 
 class RoughMergingSimulation(RoughSimulation, MergingSimulation):

@@ -51,6 +51,9 @@ class TierWorld:
     drought_s: float = 3_600.0
 
 
+OWN_MACHINES = TierWorld(usd=0.0, startup_mean_s=1.0, startup_sd_s=0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """The three tiers, and what is so wherever a job runs.
@@ -81,8 +84,8 @@ class World:
     prepare_s: float = 0.0
 
     def of(self, tier: Tier) -> TierWorld:
-        """The figures of a tier."""
-        found: TierWorld = getattr(self, tier.value)
+        """The figures of a tier. Machines of one's own are the same in every world: there at once, on a good link."""
+        found: TierWorld = OWN_MACHINES if tier == Tier.OWN else getattr(self, tier.value)
         return found
 
     def having(self, values: dict[str, Any]) -> World:

@@ -71,6 +71,18 @@ def test_never_dearer_unless_a_deadline_needs_it() -> None:
     assert chosen(market(EQUAL, 0.25, gpu_micros=dear, slack_ms=in_vain)) == APART
 
 
+def test_on_machines_that_cost_nothing_time_alone_counts() -> None:
+    """GPUs of one's own are free: a size that nobody may have costs nothing either, and a merge is as dear as none."""
+    free = np.zeros(2)
+    assert chosen(market(EQUAL, 0.5, gpu_micros=free)) == [((0, 1), 2, Mode.TOGETHER)]
+    assert chosen(market(EQUAL, 0.1, gpu_micros=free)) == APART
+    soon = [[0.1 * HOUR, np.inf], [10 * HOUR, 6 * HOUR]]
+    running = np.array([True, False])
+    assert chosen(market(soon, 0.3, running=running, gpu_micros=free)) == [((0, 1), 1, Mode.FIRST_BEFORE_SECOND)]
+    dearer = np.array([740_000.0, 0.0])  # behind one that is paid for, a free job would cost something
+    assert chosen(market(soon, 0.01, running=running, gpu_micros=dearer)) == APART
+
+
 def test_behind_one_that_is_nearly_done() -> None:
     """A job starts where one that trains ends, if that ends soon beside what it gains."""
     soon = market([[0.1 * HOUR, np.inf], [10 * HOUR, 6 * HOUR]], 0.3, running=np.array([True, False]))

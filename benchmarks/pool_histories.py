@@ -25,7 +25,7 @@ from typing import Any
 
 from app.core.policies import policy_names
 from app.simulator.own.histories import draw_history
-from app.simulator.own.watching import Watched, watch_history
+from app.simulator.own.watching import WatchedHistory, watch_history
 from app.simulator.process_pool import answer_all, usual_processes
 
 GOAL = 0
@@ -59,20 +59,20 @@ def main() -> None:
     print(json.dumps(result_of([one for batch in told for one in batch], time.perf_counter() - began)))
 
 
-def play(batch: Batch, _tell: Callable[[float], None]) -> list[Watched]:
+def play(batch: Batch, _tell: Callable[[float], None]) -> list[WatchedHistory]:
     """In a process of its own. What a history raises is its breach, and does not end the others."""
     return [watched(seed, batch.policy) for seed in batch.seeds]
 
 
-def watched(seed: int, policy: str) -> Watched:
+def watched(seed: int, policy: str) -> WatchedHistory:
     try:
         return watch_history(draw_history(seed), policy)
     except Exception:
         last = traceback.format_exc().strip().splitlines()[-1]
-        return Watched(seed, policy, breaches=[last], lost=1)
+        return WatchedHistory(seed, policy, breaches=[last], lost=1)
 
 
-def result_of(played: Sequence[Watched], took_s: float) -> dict[str, Any]:
+def result_of(played: Sequence[WatchedHistory], took_s: float) -> dict[str, Any]:
     broken = [one for one in played if one.breaches or one.lost]
     detail = {
         "histories": len(played),

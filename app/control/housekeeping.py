@@ -18,6 +18,9 @@ from app.db.decisions.ticks import delete_old_ticks, delete_unseen_offers
 from app.db.nodes.host_failures import delete_host_failures
 from app.db.offers.image_builds import delete_builds
 from app.db.offers.provider_checks import delete_checks
+from app.db.pools.hosts import delete_left_hosts
+from app.db.pools.machines import delete_machines
+from app.db.pools.pools import delete_tokens
 from app.services.access.reseal_secrets import reseal_secrets
 from app.services.kit.seal import Sealer
 
@@ -71,6 +74,9 @@ def _what_is_old(context: ControlContext) -> dict[str, Forget]:
         "checks": lambda connection: delete_checks(connection, before_ms=now_ms - _DAY_MS),
         "builds of images": lambda connection: delete_builds(connection, before_ms=now_ms - _BUILDS_KEPT_MS),
         "host failures": lambda connection: delete_host_failures(connection, now_ms=now_ms),
+        "tokens of pools": lambda connection: delete_tokens(connection, now_ms=now_ms),
+        "machines of hosts": lambda connection: delete_machines(connection, before_ms=now_ms - _DAY_MS),
+        "hosts that have left": lambda connection: delete_left_hosts(connection, before_ms=now_ms - 2 * _DAY_MS),
         "failures": lambda connection: delete_old_failures(connection, before_ms=now_ms - _DAY_MS),
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Select, exists, func, insert, select, update
+from sqlalchemy import Row, Select, delete, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.node import GONE_NODE_STATES
@@ -113,6 +113,11 @@ async def set_drains(connection: AsyncConnection, host_id: str, drains_ms: int |
 async def set_left(connection: AsyncConnection, host_id: str, *, now_ms: int) -> None:
     """It is none of ours any more, and its token is worth nothing."""
     await connection.execute(update(hosts).where(hosts.c.id == host_id).values(left_ms=now_ms, token_sha256=None))
+
+
+async def delete_left_hosts(connection: AsyncConnection, *, before_ms: int) -> None:
+    """Those that had left by then, with what ran on them."""
+    await connection.execute(delete(hosts).where(hosts.c.left_ms < before_ms))
 
 
 async def raise_version(connection: AsyncConnection, host_id: str) -> None:

@@ -35,7 +35,7 @@ _MOST_IN_VAIN = 200  # decisions within a second, none of which did anything
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedHistory:
     """What came of a history. `breaches`: the first ones, each with its second; `used`: own GPU-milliseconds that were
     billed; `left_by_plan`: runs that moved off nodes that ended."""
 
@@ -51,9 +51,9 @@ class Watched:
     left_by_plan: int = 0
 
 
-def watch_history(history: PoolHistory, policy: str = "allpass") -> Watched:
+def watch_history(history: PoolHistory, policy: str = "allpass") -> WatchedHistory:
     """Plays it to its end, and says what did not hold."""
-    found = Watched(history.seed, policy, jobs=len(history.scenario.tasks))
+    found = WatchedHistory(history.seed, policy, jobs=len(history.scenario.tasks))
     watcher = _Watcher(history, found)
     simulation = simulation_of(history.scenario, merging=False)(
         history.scenario, policy_named(policy), history.config, watcher
@@ -82,7 +82,7 @@ class _Training:
 
 
 class _Watcher:
-    def __init__(self, history: PoolHistory, found: Watched) -> None:
+    def __init__(self, history: PoolHistory, found: WatchedHistory) -> None:
         self._history, self._found = history, found
         self.fleet = OwnFleet(history.scenario.own or OwnMachines((), (), ()))  # until that is known which is played
         self._tasks = {task.job_id: task for task in history.scenario.tasks}

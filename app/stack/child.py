@@ -40,7 +40,7 @@ class Child:
         self._command = list(command)
         self._environment = dict(environment)
         self._log_file = log_file
-        self._port = port
+        self.port = port
         self._health_path = health_path
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -86,7 +86,7 @@ class Child:
 
     def answers(self) -> bool:
         """Whether its health page says 200 now."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=2)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
         with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
             connection.request("GET", self._health_path)
             return connection.getresponse().status == 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import getpass
+import os
 import shutil
 import socket
 import sys
@@ -104,6 +105,7 @@ def _run(place: HostPlace, options: argparse.Namespace) -> int:
     if member is None:
         raise HostError("this host is in no pool: allpass node join")
     place.prepare()
+    os.umask(0o022)  # whoever has started us may hide all that he writes; users of jobs read some of it
     held = place.lock()
     if held is None:
         raise HostError(f"another process works for {place.root} already")

@@ -18,9 +18,9 @@ _JOIN_S, _LEAVE_S = 300, 1500
 _OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-T")
 # The script comes through standard input, the token in it: neither is ever on a command line.
 _JOIN = """\
-umask 077
 TOKEN=$(mktemp) || exit 1
 trap 'rm -f "$TOKEN"' EXIT
+chmod 600 "$TOKEN"
 cat >"$TOKEN" <<'ALLPASS_TOKEN'
 {token}
 ALLPASS_TOKEN

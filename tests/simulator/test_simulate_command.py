@@ -146,7 +146,7 @@ def test_machines_of_one_s_own_are_filled_first(jobs: str) -> None:
     words = ("--trace", jobs, "--pool", "4xA100", "--pool", "lab:2x2xH100@0.40")
     found = objects(*words)["policies"]
     assert list(found) == ["allpass", "allpass-drain", "modal-only"]
-    assert found["allpass"]["gpu_hours_by_provider"]["joined"] > 5
+    assert found["allpass"]["gpu_hours_by_provider"]["joined"] > 4
     assert 0 < found["allpass"]["cost_by_provider_usd"]["joined"] < 3
     assert (
         found["allpass"]["cost_usd"]
@@ -157,7 +157,7 @@ def test_machines_of_one_s_own_are_filled_first(jobs: str) -> None:
     assert {row["tiers"].split(">")[0] for row in rows("out.csv")} >= {"own"}
     assert "began on a machine of one's own" in Path("out/report.html").read_text().replace("&#x27;", "'")
     (_, pooled) = objects("--trace", jobs, "--sweep", "pool=none,4xA100", "--policy", "allpass")["values"]
-    assert pooled["policies"]["allpass"]["gpu_hours_by_provider"]["joined"] > 5
+    assert pooled["policies"]["allpass"]["gpu_hours_by_provider"]["joined"] > 4
 
 
 def test_a_pool_that_is_none_is_refused(jobs: str) -> None:

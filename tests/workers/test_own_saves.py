@@ -197,6 +197,16 @@ def test_what_a_hook_refuses_is_told_to_the_server(plane: Plane, start_agent: St
     assert [one.why for one in plane.refusals] == ["it has begun again"]
 
 
+def test_a_tracker_that_takes_nothing_is_told_to_the_server_once(plane: Plane, start_agent: Start) -> None:
+    start_agent()
+    lines = [json.dumps({"step": step, "training": {"untracked": f"W&B: refused\n{step}"}}) for step in (0, 1)]
+    code = f"import os\nopen(os.environ['ALLPASS_METRICS_FILE'], 'a').write({chr(10).join(lines)!r} + chr(10))\n"
+    run = desired(plane, code)
+    plane.want(run)
+    assert plane.wait_exit(run.run_id).exit_code == 0
+    assert [(one.what, one.why) for one in plane.refusals] == [("tracking", "W&B: refused 0")]
+
+
 @pytest.mark.parametrize(
     ("text", "name", "step"),
     [

@@ -30,6 +30,7 @@ _RECIPE = (
     "libraries",
     "mixtures",
     "settings",
+    "tracked_run",
     "travelling",
 )
 _NEEDED = ("errors.py", *(f"recipe/{name}.py" for name in _RECIPE))  # by the trainer

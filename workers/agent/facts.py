@@ -71,6 +71,13 @@ def unusable_of(told: Any) -> str:
     return " ".join(_plain(found).split())[:_LONGEST_WHY] if isinstance(found, str) else ""
 
 
+def untracked_of(told: Any) -> str:
+    """Why the code's metrics do not reach the tracker that they are told to, in its words, on one line; empty where it
+    says nothing of it."""
+    found = told.get("untracked") if isinstance(told, dict) else None
+    return " ".join(_plain(found).split())[:_LONGEST_WHY] if isinstance(found, str) else ""
+
+
 def tokens_before(told: Any) -> Optional[int]:
     found = told.get("tokens_before") if isinstance(told, dict) else None
     return found if _is_count(found) else None

@@ -18,6 +18,7 @@ from workers.agent.facts import (
     saves_of,
     tokens_before,
     total_of,
+    untracked_of,
     unusable_of,
     watched_of,
 )
@@ -46,7 +47,7 @@ class MetricLine(NamedTuple):
     there, in words; `saves`: the code says that it saves and leaves when it is asked to; `total_steps`: the step that
     it ends with, as it says; `link`: one to be shown with the job, by its name; `refused`: why what it saves by itself
     is no checkpoint; `libraries`: the versions that it computes with; `unusable`: why it cannot use the GPUs that it
-    was given."""
+    was given; `untracked`: why a tracker does not get its metrics."""
 
     step: int
     values: Dict[str, float]
@@ -63,6 +64,7 @@ class MetricLine(NamedTuple):
     refused: str = ""
     libraries: Dict[str, str] = _NOTHING
     unusable: str = ""
+    untracked: str = ""
 
 
 class BadLine(NamedTuple):
@@ -132,6 +134,7 @@ def _line(record: Any, offset: int) -> MetricLine:
         refused_of(told),
         libraries_of(told),
         unusable_of(told),
+        untracked_of(told),
     )
 
 

@@ -38,6 +38,13 @@ class Refusals:
         wants to hear it any more."""
         why = words_of(error)
         self._say(f"{name} was not stored: {why}")
+        self._tell(what, step, why)
+
+    def untracked(self, step: int, why: str) -> None:
+        """The code's metrics do not reach a tracker of its owner's. The log has it from the code."""
+        self._tell("tracking", step, why)
+
+    def _tell(self, what: str, step: int, why: str) -> None:
         try:
             patiently(lambda: self._api.refused(self._writer, what=what, step=step, why=why), self._gone)
         except AgentError:  # fenced, or an older server

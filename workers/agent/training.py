@@ -88,6 +88,7 @@ class TrainingMeter:
         self._total = TotalSteps()
         self._links: Dict[str, str] = {}  # by name, replaced whenever there is news
         self._libraries: Dict[str, str] = {}  # the same
+        self._is_untracked = False  # its owner has heard of it
         self._writer = writer
         self._machine = machine
         self._workspace = workspace
@@ -241,6 +242,8 @@ class TrainingMeter:
             self._take_libraries(line.libraries)
         if line.refused:
             self._refusals.tell("checkpoint", "what it saves", line.step, Unsafe(line.refused))
+        if line.untracked:
+            self._take_untracked(line.step, line.untracked)
         self.watched = line.watched or self.watched
         self._count(line)
         if line.checkpoint is None:
@@ -281,6 +284,12 @@ class TrainingMeter:
         if libraries != self._libraries and not any(map(self._log.hides, libraries.values())):
             self._libraries = libraries
             self._on_news()
+
+    def _take_untracked(self, step: int, why: str) -> None:
+        """Its owner hears of it once. A reason with a secret in it is kept back, and the fact is told."""
+        if not self._is_untracked:
+            self._is_untracked = True
+            self._refusals.untracked(step, "the reason holds a secret" if self._log.hides(why) else why)
 
     def _count(self, line: MetricLine) -> None:
         """Tokens that the job had read when this run began are another run's."""

@@ -24,6 +24,7 @@ from workers.trainer.model import Prepared
 from workers.trainer.progress import Progress
 from workers.trainer.rows import Data
 from workers.trainer.tasks import TrainingTask
+from workers.trainer.tracking import Tracking
 from workers.trainer.updating import Update
 from workers.trainer.watching import FolderWatch
 
@@ -49,6 +50,7 @@ class Loop:
         self._best = BestWeights(prepared.model, session.checkpoint_dir)
         self._told: dict[str, float] = {}  # of the newest step
         self._tokens = 0
+        self._tracking = Tracking(recipe, session)
         self._watching = FolderWatch(session.watch_dir, task, prepared, session)
         self._rows = task.stream.count
         self._is_open = left_open(session)
@@ -56,8 +58,18 @@ class Loop:
 
     def run(self) -> None:
         """Raises Diverged."""
+        is_left = True
+        try:
+            self._run()
+            is_left = False
+        finally:
+            self._tracking.close(is_left=is_left)
+
+    def _run(self) -> None:
         self._session.describe(**self._recipe.layout, total_steps=self.last_step)
         step = self._resume()
+        if step:
+            self._track(step)  # the machine before may have left without a word of it
         self._watching.look(step)
         self._evaluate(step)  # what the run before was asked to stop in
         while self._progress.ended is None and step < self.last_step:
@@ -147,6 +159,15 @@ class Loop:
             "tokens": self._tokens,
         }
         self._session.report(step, **self._told)
+        self._track(step)
+
+    def _track(self, step: int) -> None:
+        """A step that is to be measured is whole when it was."""
+        is_whole = not (self._task.held_out and self._is_due(step))
+        self._tracking.report(step, self._told, is_whole=is_whole)
+
+    def _is_due(self, step: int) -> bool:
+        return self._recipe.evaluates_at(step, self._rows) and self._progress.evaluated_step != step
 
     def _gather(self, step: int) -> tuple[float, int, Counter[str]]:
         """The gradients of a step: its loss, what that counts, and what else it tells. Where memory runs out it is
@@ -190,8 +211,7 @@ class Loop:
 
     def _evaluate(self, step: int) -> None:
         """If it is due and not done. A stop that is asked for meanwhile is served first: the next machine evaluates."""
-        is_due = step > 0 and self._recipe.evaluates_at(step, self._rows)
-        if not is_due or self._progress.evaluated_step == step:
+        if step == 0 or not self._is_due(step):
             return
         if self._task.held_out:
             self._measure(step)
@@ -205,6 +225,7 @@ class Loop:
             self._best.keep()
         self._told = {**self._told, **found}
         self._session.report(step, **self._told)
+        self._track(step)
         print(measured(step, self._told["loss"], found), flush=True)
 
     def _finish(self, step: int) -> None:

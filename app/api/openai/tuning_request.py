@@ -6,9 +6,11 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from allpass.errors import InvalidInput as RecipeError
 from allpass.errors import InvalidTemplate
+from allpass.recipe.tracked_run import checked_wandb
 from allpass.templates import check_template
-from app.api.openai.wire import Hyperparameters, Ours, TuningCreate
+from app.api.openai.wire import Hyperparameters, Integration, Ours, TuningCreate, WandbAsked
 from app.errors import InvalidInput
 from app.services.doors.create_tuning import OWN_SETTINGS, TuningAsked
 from app.services.jobs.compose_job import deadline_ms
@@ -119,13 +121,28 @@ def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return dict(settings)
 
 
-def _integrations(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    for one in told:
-        kind = one.get("type")
-        raise InvalidInput(
-            f"integrations: {str(kind)[:80]!r} is not connected on this server; read the job's metrics from its "
-            "events, its results file or the dashboard",
-            param="integrations",
-            code="unsupported_integration",
-        )
-    return told
+def _integrations(told: list[Integration]) -> list[dict[str, Any]]:
+    """Raises InvalidInput for what is not connected, and for what the tracker itself would refuse."""
+    for place, one in enumerate(told):
+        if one.type != "wandb":
+            raise InvalidInput(
+                f"integrations[{place}].type: {one.type[:80]!r} is not connected on this server, wandb is; read the "
+                "job's metrics from its events, its results file or the dashboard",
+                param="integrations",
+                code="unsupported_integration",
+            )
+        if one.wandb is None:
+            raise InvalidInput(
+                f"integrations[{place}].wandb: is missing; it names at least a project", param="integrations"
+            )
+        if place:
+            raise InvalidInput("integrations: two runs of wandb; one of each type is taken", param="integrations")
+    return [{"type": "wandb", "wandb": _checked(one.wandb)} for one in told if one.wandb is not None]
+
+
+def _checked(asked: WandbAsked) -> dict[str, Any]:
+    try:
+        checked_wandb(asked.model_dump(exclude_none=True))
+    except RecipeError as error:
+        raise InvalidInput(f"integrations: {error.message}", param="integrations") from None
+    return asked.model_dump(exclude_none=True)

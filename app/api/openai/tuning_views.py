@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
+from pydantic import ValidationError
+
 from app.api.openai.results import results_id
-from app.api.openai.wire import CheckpointMetrics, Status, TuningCheckpoint, TuningError, TuningJob
+from app.api.openai.wire import CheckpointMetrics, IntegrationTold, Status, TuningCheckpoint, TuningError, TuningJob
 from app.core.model.job import JobState
 from app.db.doors.tunings import FineTuning
 from app.db.reading.job_records import CheckpointSummary
@@ -47,7 +52,7 @@ def tuning_view(tuning: FineTuning, standing: TuningStanding | None) -> TuningJo
         training_file=tuning.training_file_id,
         validation_file=tuning.validation_file_id,
         estimated_finish=None if finish_ms is None else finish_ms // 1000,
-        integrations=request["integrations"],
+        integrations=_integrations(request["integrations"]),
         metadata=request["metadata"] or None,
         method={"type": kind, kind: {"hyperparameters": numbers}},
     )
@@ -69,6 +74,15 @@ def checkpoint_view(tuning: FineTuning, row: CheckpointSummary) -> TuningCheckpo
         ),
         step_number=row.step,
     )
+
+
+def _integrations(told: list[Any]) -> list[IntegrationTold]:
+    """Of a row that nothing of ours would have written, those that can be told."""
+    found = []
+    for one in told:
+        with contextlib.suppress(ValidationError):
+            found.append(IntegrationTold.model_validate(one))
+    return found
 
 
 def _status(tuning: FineTuning, standing: TuningStanding | None) -> Status:

@@ -113,6 +113,35 @@ class Method(_Asked):
     reinforcement: Any = None
 
 
+class WandbAsked(_Asked):
+    project: Annotated[str, StringConstraints(min_length=1, max_length=128)]
+    name: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = None
+    entity: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = None
+    tags: (
+        Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=64)]], Field(max_length=10)] | None
+    ) = None
+
+
+class Integration(BaseModel):
+    """Other kinds than W&B are refused by their name, whatever else they say."""
+
+    model_config = ConfigDict(extra="allow")
+    type: Annotated[str, StringConstraints(max_length=100)]
+    wandb: WandbAsked | None = None
+
+
+class WandbTold(BaseModel):
+    project: str
+    name: str | None = None
+    entity: str | None = None
+    tags: list[str] | None = None
+
+
+class IntegrationTold(BaseModel):
+    type: Literal["wandb"] = "wandb"
+    wandb: WandbTold
+
+
 class Ours(_Asked):
     """What Allpass has beside: the client sends it as `extra_body={"allpass": {...}}`."""
 
@@ -132,7 +161,7 @@ class TuningCreate(_Asked):
     seed: int | None = Field(None, ge=0, le=2**31 - 1)
     suffix: Annotated[str, StringConstraints(min_length=1, max_length=64)] | None = None
     metadata: Metadata | None = None
-    integrations: Annotated[list[dict[str, Any]], Field(max_length=5)] | None = None
+    integrations: Annotated[list[Integration], Field(max_length=5)] | None = None
     allpass: Ours = Field(default_factory=Ours)
 
 
@@ -159,7 +188,7 @@ class TuningJob(BaseModel):
     training_file: str
     validation_file: str | None = None
     estimated_finish: int | None = None
-    integrations: list[dict[str, Any]]
+    integrations: list[IntegrationTold]
     metadata: dict[str, str] | None = None
     method: dict[str, Any]
 

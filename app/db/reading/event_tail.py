@@ -50,3 +50,9 @@ async def read_tail(connection: AsyncConnection, job_id: str, after: int, *, new
         EventRow(row.position, row.at_ms, row.kind, row.message, row.data) for row in rows if row.position is not None
     )
     return EventTail(read_as(JobState, rows[0].state), rows[0].event_position, events)
+
+
+async def has_event(connection: AsyncConnection, job_id: str, kind: str) -> bool:
+    """Whether anything of this kind has happened to the job."""
+    found = select(job_events.c.position).where(job_events.c.job_id == job_id, job_events.c.kind == kind).limit(1)
+    return (await connection.execute(found)).first() is not None

@@ -1,4 +1,5 @@
-"""Take in that a checkpoint, or an output file, cannot be kept: its owner is told, and no plan moves the job."""
+"""Take in that a checkpoint, or an output file, cannot be kept: its owner is told, and no plan moves the job. And that
+a tracker does not get its metrics, which its owner is told once."""
 
 from __future__ import annotations
 
@@ -10,10 +11,13 @@ from app.db.fences import hold_fence
 from app.db.lock_order import lock_jobs
 from app.db.moves.planned_moves import open_move_of_job
 from app.db.nodes.agents import NodeIdentity
+from app.db.reading.event_tail import has_event
 from app.db.text import storable_text
 from app.db.transitions import Event, add_job_event
 from app.ports.clock import IdSource
 from app.services.moves.advance_move import call_off_move
+
+UNTRACKED = "tracking_refused"
 
 
 async def refuse_checkpoint(
@@ -29,6 +33,11 @@ async def refuse_checkpoint(
         await lock_jobs(connection, [request.job_id])  # a move that is called off reaches another machine
         await hold_fence(connection, node.node_id, request.job_id, request.epoch, run_id=request.run_id, exclusive=True)
         data = {"run_id": request.run_id, "step": request.step, "why": why}
+        if request.what == "tracking":
+            told = f"its metrics do not reach their tracker: {why}. The training goes on, and Allpass has them all"
+            if not await has_event(connection, request.job_id, UNTRACKED):
+                await add_job_event(connection, request.job_id, Event(UNTRACKED, told, data), now_ms=now_ms)
+            return
         if request.what == "output":
             event = Event("output_refused", f"not all that it leaves behind is kept: {why}", data)
             await add_job_event(connection, request.job_id, event, now_ms=now_ms)

@@ -21,6 +21,7 @@ from app.errors import InvalidInput
 from app.ports.clock import IdSource
 from app.services.doors.models import TUNED, Meant
 from app.services.doors.store_file import TO_TRAIN_ON, door_id
+from app.services.doors.track_tuning import tracked_settings, tracked_template
 
 EPOCHS = 3
 LARGEST_BATCH = 16
@@ -64,8 +65,13 @@ async def create_tuning(
     if asked.validation_file is not None:
         await _training_file(connection, project_id, "validation_file", asked.validation_file, now_ms)
     _check_method(asked.method, train)
-    settings = settings_of(asked, meant.base, train.row_count or 0)
     tuning_id = door_id("ftjob-", ids)
+    template = dict(asked.template)
+    if asked.integrations:
+        template = await tracked_template(connection, project_id, template)
+    settings = settings_of(asked, meant.base, train.row_count or 0) | tracked_settings(
+        asked.integrations, meant.base, tuning_id
+    )
     tuning = FineTuning(
         id=tuning_id,
         project_id=project_id,
@@ -74,7 +80,7 @@ async def create_tuning(
             "method": asked.method,
             "hyperparameters": _shown(asked, settings),
             "settings": settings,
-            "template": dict(asked.template),
+            "template": template,
             "deadline": asked.deadline,
             "seed": asked.seed,
             "suffix": asked.suffix,

@@ -21,6 +21,7 @@ from allpass.recipe.rows import Checked, check
 from allpass.recipe.settings import GOALS, Recipe
 from allpass.recipe.shapes import shape_of
 from allpass.recipe.splitting import numbers_held_out
+from allpass.recipe.tracked_run import WANDB, WANDB_KEY
 from allpass.recipe.travelling import ENCODED_NAME
 from allpass.templates import check_template
 from allpass.wire.template import Template
@@ -70,7 +71,11 @@ class Packed:
     @property
     def pip(self) -> list[str]:
         """What the machine's Python needs; nothing is installed where it is there."""
-        return [*PACKAGES, *([FEW_BITS] if self._needs_few_bits else [])]
+        return [
+            *PACKAGES,
+            *([FEW_BITS] if self._needs_few_bits else []),
+            *([WANDB] if self.recipe.wandb is not None else []),
+        ]
 
     @property
     def _needs_few_bits(self) -> bool:
@@ -126,7 +131,7 @@ def pack(
     bundle = _bundle(recipe, rows, train.rows, measured, {} if adapter is None else adapter.files, looked)
     count = len(looked.train.rows) if looked is not None and looked.share == 1 else len(train.rows)
     known = {"row_tokens": looked.row_tokens if looked is not None and recipe.packs_rows else None}
-    filled = _filled(template or Template(), recipe, rows, count, bundle, shape_of(config), known)
+    filled = _filled(_alone(recipe, template or Template()), recipe, rows, count, bundle, shape_of(config), known)
     return Packed(recipe, bundle, filled, rows.shape, rows.labels, count, len(measured), rows.ignored, looked)
 
 
@@ -163,6 +168,14 @@ def _check_token(recipe: Recipe, template: Template) -> None:
         raise InvalidInput(
             f"push_to: the hub takes nothing without a token, and no secret {HUB_TOKEN} is named", hint=hint
         )
+    if recipe.wandb is not None and WANDB_KEY not in {*template.secrets, *template.env}:
+        hint = f"allpass secret set {WANDB_KEY}, then --secret {WANDB_KEY}"
+        raise InvalidInput(f"wandb: W&B takes nothing without a key, and no secret {WANDB_KEY} is named", hint=hint)
+
+
+def _alone(recipe: Recipe, template: Template) -> Template:
+    """Steps that are told to a tracker are one job's own: two that are trained as one count them together."""
+    return template if recipe.wandb is None else template.model_copy(update={"sharing": False})
 
 
 def _rows(settings: Mapping[str, Any], dataset: Dataset, held_out: float | Dataset) -> tuple[Checked, Placed, Placed]:

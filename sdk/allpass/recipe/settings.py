@@ -15,6 +15,7 @@ from typing import Any, Mapping, Optional, Tuple
 
 from allpass.errors import InvalidInput
 from allpass.recipe.checks import check_choice, check_real, check_text, check_whole, wrong
+from allpass.recipe.tracked_run import checked_wandb
 
 METHODS = ("lora", "qlora", "full")
 TASKS = ("sft", "classification", "dpo")
@@ -27,7 +28,18 @@ EXPORTS = ("adapter", "merged", "both")
 _REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 # Left out where they have their defaults: an older release, which does not know them, trains the same. The edition is
 # with the rows (`packing`).
-_LEFT_OUT = ("adapter", "use_rslora", "use_dora", "export", "push_to", "packing", "edition", "beta", "optimizer")
+_LEFT_OUT = (
+    "adapter",
+    "use_rslora",
+    "use_dora",
+    "export",
+    "push_to",
+    "packing",
+    "edition",
+    "beta",
+    "optimizer",
+    "wandb",
+)
 ALL_LINEAR = "all-linear"
 CUT = ("micro_batch", "checkpointing")  # of a step: what follows from the GPU where nobody chooses it
 EDITION = 3  # of the trainer's arithmetic
@@ -75,6 +87,8 @@ class Recipe:
     checkpointing    recompute activations: less memory, a third more time; default: where the GPU takes that
     threads          of the processor, where there is no GPU; the same number gives the same bits on every machine
     packing          join rows of a step without padding, where the model can tell them apart
+    wandb            a run of Weights & Biases that its metrics are told to: {"project": ...}, and as you like name,
+                     entity, tags, run (an id). The key is the secret WANDB_API_KEY
     edition          how a step is computed. A job keeps the one that it began with, so that it goes on exactly when
                      Allpass is upgraded: it is packed with the rows. 1: rows as drawn, padded; adapters computed in
                      fp32. 2: see ADR 0056. 3: the loss by chunks of tokens, see ADR 0066
@@ -112,6 +126,7 @@ class Recipe:
     packing: bool = True
     beta: float = 0.1
     optimizer: str = "adamw"
+    wandb: Optional[Mapping[str, Any]] = None
     edition: int = 1
 
     def __post_init__(self) -> None:
@@ -317,6 +332,8 @@ class Recipe:
         object.__setattr__(self, "epochs", float(self.epochs))
         if self.target is not None:
             object.__setattr__(self, "target", _checked_target(self.target))
+        if self.wandb is not None:
+            object.__setattr__(self, "wandb", checked_wandb(self.wandb))
 
     def _check_together(self) -> None:
         targets = self.lora_targets

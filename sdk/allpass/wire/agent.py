@@ -442,7 +442,8 @@ class CheckpointComing(Message):
 
 
 class Refusal(Message):
-    """POST /refusals: why a checkpoint (or an output file) of that step cannot be kept, in words for the job's owner.
+    """POST /refusals: why a checkpoint (or an output file) of that step cannot be kept, or (tracking) why metrics do
+    not reach a tracker of the job's owner, in words for them.
 
     Told by the agent whatever the reason is: too many files, a name that cannot be stored, a file that changed while it
     was read, or what the server or the store said. Repeating it is harmless."""
@@ -450,7 +451,7 @@ class Refusal(Message):
     run_id: Id
     job_id: Id
     epoch: Epoch
-    what: Literal["checkpoint", "output"] = "checkpoint"
+    what: Literal["checkpoint", "output", "tracking"] = "checkpoint"
     step: Count
     why: str = Field(min_length=1, max_length=2000)
 

@@ -343,8 +343,18 @@ REFUSED: list[tuple[dict[str, Any], type[openai.APIStatusError], str, str | None
     ),
     ({"method": {"type": "dpo"}}, openai.BadRequestError, "training_file", "invalid_training_file"),
     (
-        {"integrations": [{"type": "wandb", "wandb": {"project": "p"}}]},
+        {"integrations": [{"type": "mlflow", "mlflow": {"project": "p"}}]},
         openai.BadRequestError, "integrations", "unsupported_integration",
+    ),
+    ({"integrations": [{"type": "wandb"}]}, openai.BadRequestError, "integrations", None),
+    (
+        {"integrations": [{"type": "wandb", "wandb": {"project": "p"}}]},
+        openai.BadRequestError, "integrations", "missing_secret",
+    ),
+    ({"integrations": [{"type": "wandb", "wandb": {"project": "a/b"}}]}, openai.BadRequestError, "integrations", None),
+    (
+        {"integrations": [{"type": "wandb", "wandb": {"project": "p"}}] * 2},
+        openai.BadRequestError, "integrations", None,
     ),
     ({"extra_body": {"learning_rate": 1}}, openai.BadRequestError, "learning_rate", None),
     (of_ours(settings={"adapter": "/etc"}), openai.BadRequestError, "allpass.settings.adapter", None),

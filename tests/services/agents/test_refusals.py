@@ -225,3 +225,15 @@ async def test_a_transfer_of_a_kind_that_only_a_newer_release_knows_is_told_by_n
         assert await transfer_of(connection, place.job_id, heard_after_ms=0) is not None
         await connection.execute(update(transfers).values(kind="of a newer release"))
         assert await transfer_of(connection, place.job_id, heard_after_ms=0) is None
+
+
+async def test_a_tracker_that_takes_nothing_is_told_once_and_holds_no_job(stage: Stage, database: Database) -> None:
+    """However many machines say so."""
+    place = await trained_to(stage, 45)
+    for why in ("W&B: AuthenticationError: the key is refused", "W&B: CommError"):
+        assert (await refuse(stage, place, 45, why, what="tracking")).status_code == 204
+    assert await told(stage, place, "tracking_refused") == [
+        "its metrics do not reach their tracker: W&B: AuthenticationError: the key is refused. "
+        "The training goes on, and Allpass has them all"
+    ]
+    assert not await is_unsaved(database, stage, place)

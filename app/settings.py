@@ -79,6 +79,14 @@ class Settings(BaseSettings):
     openai_serving_idle_s: float = Field(
         300.0, ge=1, description="A job that answers for a model ends when nobody has asked for so long"
     )
+    openai_serving_at_once: int = Field(
+        16, ge=1, le=256, description="Requests that a job that answers for a model writes answers to at once"
+    )
+    openai_serving_tokens: int = Field(
+        0,
+        ge=0,
+        description="Tokens that those answers and their prompts may hold in memory together; 0: what fits on the GPU",
+    )
     openai_wait_s: float = Field(
         600.0, ge=1, description="How long an answer of a model is waited for, the start of its machine included"
     )

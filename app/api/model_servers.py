@@ -13,7 +13,7 @@ from app.db.doors.completions import Completion
 from app.db.doors.servers import ModelServer, find_server
 from app.errors import NotFound, Unauthenticated
 from app.ports.objects import content_key
-from app.services.doors.answer_requests import ToldAnswer, begin, check_instance, take, tell
+from app.services.doors.answer_requests import MOST_AT_ONCE, ToldAnswer, begin, check_instance, take, tell
 from app.services.kit.long_poll import wait_for_change
 from app.services.kit.serving_keys import ServingKeys
 
@@ -29,7 +29,10 @@ class _Asked(BaseModel):
 
 
 class TakeBody(_Asked):
+    """`holding`: the requests that the process is answering; left out by one that answers one at a time."""
+
     wait_s: float = Field(ge=0, le=3600)
+    holding: Annotated[list[_Name], Field(max_length=MOST_AT_ONCE)] = Field(default_factory=list)
 
 
 class TellBody(_Asked):
@@ -89,7 +92,7 @@ async def take_request(body: TakeBody, server: ServerOf, context: ContextOf) -> 
         async with context.database.transaction() as connection:
             now = await find_server(connection, server.id)
             check_instance(now or server, body.instance)
-            found = await take(connection, server, body.instance)
+            found = await take(connection, server, body.instance, body.holding)
         return None if found is None else _view(context, *found)
 
     found = await wait_for_change(

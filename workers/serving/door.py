@@ -6,7 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,10 @@ class ServingDoor:
         """From now on this process answers for the server."""
         self._post("begin", {"instance": self._instance})
 
-    def take(self, wait_s: float) -> dict[str, Any] | None:
-        """The next request, waited for as long; None where there is none."""
-        answer = self._post("take", {"instance": self._instance, "wait_s": wait_s})
+    def take(self, wait_s: float, holding: Sequence[str]) -> dict[str, Any] | None:
+        """The next request beside those that are held, waited for as long; None where there is none. What was taken and
+        never arrived here is given again."""
+        answer = self._post("take", {"instance": self._instance, "wait_s": wait_s, "holding": list(holding)})
         return answer.get("request")
 
     def tell(self, request_id: str, **told: Any) -> bool:

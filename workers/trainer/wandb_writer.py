@@ -15,6 +15,7 @@ _INIT_S = 60
 _LAST_S = 60.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 300.0
 _MOST_KEPT = 100_000  # rows, while W&B is away
+_FOLDERS = ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_CONFIG_DIR")
 _VARIABLES = {
     "WANDB_SILENT": "true",
     "WANDB_CONSOLE": "off",
@@ -76,7 +77,8 @@ def main() -> None:
     rows = ToldRows(sys.stdin.buffer)
     os.environ.update(_VARIABLES)
     with tempfile.TemporaryDirectory(prefix="wandb-") as folder:
-        os.environ["WANDB_DIR"] = folder
+        tempfile.tempdir = folder
+        os.environ.update({"TMPDIR": folder, **dict.fromkeys(_FOLDERS, folder)})
         try:
             import wandb
         except ImportError as error:

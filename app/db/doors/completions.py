@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, or_, select, update
+from sqlalchemy import delete, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.db import notify
+from app.db.arrays import is_none_of
 from app.db.tables import completion_pieces, completions
 
 WAITING = "waiting"
@@ -49,10 +50,12 @@ async def add_completion(
     adapter_of: str | None,
     body: Mapping[str, Any],
     *,
+    key_id: str | None,
     now_ms: int,
 ) -> None:
-    """A request, and a word to the server."""
+    """A request, and a word to the server. `key_id`: of the key that asks."""
     values = {"id": completion_id, "project_id": project_id, "server_id": server_id, "adapter_of": adapter_of}
+    values["key_id"] = key_id
     await connection.execute(completions.insert().values(**values, body=dict(body), state=WAITING, created_ms=now_ms))
     await notify.job(connection, server_id)
 
@@ -63,21 +66,35 @@ async def find_completion(connection: AsyncConnection, completion_id: str, *, lo
     return None if row is None else Completion(*row)
 
 
-async def take_completion(connection: AsyncConnection, server_id: str, instance: str) -> Completion | None:
-    """The oldest one that waits for this server, for this process of it. What it has taken already comes first: it
-    answers one at a time, so it never heard of that."""
+async def take_completion(
+    connection: AsyncConnection, server_id: str, instance: str, holding: Sequence[str] = ()
+) -> Completion | None:
+    """The next one for this process of a server, which is answering those in `holding`. What it has taken beside them
+    never arrived there, and comes first. Of what waits, the oldest one of the key of which the fewest are being
+    answered: a key that asks much waits for itself."""
     columns = completions.c
     mine = (columns.state == TAKEN) & (columns.instance == instance)
-    oldest = (
+    lost = mine & is_none_of(columns.id, holding)
+    others = completions.alias()
+    answered = (
+        select(func.count())
+        .where(
+            others.c.server_id == server_id,
+            others.c.state == TAKEN,
+            others.c.key_id.is_not_distinct_from(columns.key_id),
+        )
+        .scalar_subquery()
+    )
+    chosen = (
         select(columns.id)
-        .where(columns.server_id == server_id, or_(columns.state == WAITING, mine))
-        .order_by(columns.id)
+        .where(columns.server_id == server_id, or_(columns.state == WAITING, lost))
+        .order_by(columns.state == WAITING, answered, columns.id)
         .limit(1)
-        .with_for_update(skip_locked=True)
+        .with_for_update(skip_locked=True, of=completions)
     )
     statement = (
         update(completions)
-        .where(columns.id == oldest.scalar_subquery())
+        .where(columns.id == chosen.scalar_subquery())
         .values(state=TAKEN, instance=instance)
         .returning(*_COLUMNS)
     )

@@ -108,6 +108,7 @@ completions = Table(
     Column("project_id", ID, ForeignKey("projects.id"), nullable=False),
     Column("server_id", ID, ForeignKey("model_servers.id"), nullable=False),
     Column("adapter_of", ID),  # the tuning whose adapter is to answer; null: the base model
+    Column("key_id", ID),  # that asks; null: of a release before several were answered at once
     Column("body", JSONB, nullable=False),
     Column("state", Text, nullable=False),  # waiting | taken | done | failed | left
     Column("instance", Text),  # the process that has taken it

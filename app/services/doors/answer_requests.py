@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from app.db.doors.servers import ModelServer, set_instance
 from app.errors import Conflict
 from app.services.doors.advance_tuning import adapter_files
 
+MOST_AT_ONCE = 256  # requests that one process answers
 LOST = "the machine that was writing the answer was lost; ask again"
 
 
@@ -57,9 +59,11 @@ def check_instance(server: ModelServer, instance: str) -> None:
         raise Conflict("another process serves this model now")
 
 
-async def take(connection: Connection, server: ModelServer, instance: str) -> tuple[Completion, dict[str, str]] | None:
+async def take(
+    connection: Connection, server: ModelServer, instance: str, holding: Sequence[str] = ()
+) -> tuple[Completion, dict[str, str]] | None:
     """The next request, with the hashes of the adapter's files by name. An adapter that is gone is told to who asks."""
-    while (found := await take_completion(connection, server.id, instance)) is not None:
+    while (found := await take_completion(connection, server.id, instance, holding)) is not None:
         if found.adapter_of is None:
             return found, {}
         files = await adapter_files(connection, server.project_id, found.adapter_of)

@@ -88,6 +88,8 @@ class ServerStarter:
                 "server": server.id,
                 "base": server.base_model,
                 "idle_s": self._settings.openai_serving_idle_s,
+                "at_once": self._settings.openai_serving_at_once,
+                "in_flight": self._settings.openai_serving_tokens,
             },
         )
         key = RequestKey(f"server {server.id}", ROUTE, hashlib.sha256(server.id.encode()).digest())

@@ -67,7 +67,14 @@ class ModelDesk:
         async with self._database.transaction() as connection:
             server = await self._open(connection, author, meant.base)
             await add_completion(
-                connection, completion_id, author.project_id, server.id, adapter_of, body, now_ms=self._now_ms()
+                connection,
+                completion_id,
+                author.project_id,
+                server.id,
+                adapter_of,
+                body,
+                key_id=author.key_id,
+                now_ms=self._now_ms(),
             )
         if server.job_id is None:
             try:

@@ -20,12 +20,14 @@ from app.api.context import ApiContext
 from app.core.model.job import JobState
 from app.db import tables as t
 from app.ports.objects import content_key
+from app.services.access.create_key import create_key
 from app.services.access.keep_secret import open_secrets
 from app.services.doors.begin_server import TOKEN, memory_gb
 from app.services.kit.seal import Sealer
 from app.services.kit.serving_keys import ServingKeys
 from tests.api.builders import add_artifact, add_ended_run
-from tests.api.conftest import Tenant, client
+from tests.api.conftest import SCOPES, Tenant, client
+from tests.api.openai.conftest import openai as door_of
 from tests.api.openai.conftest import strictly
 from tests.api.openai.test_tunings import becomes, created, row_of
 from tests.seeds import T0_MS
@@ -58,8 +60,8 @@ class Machine:
         assert answer.status_code == 200, answer.text
         return bool(answer.json()["goes_on"])
 
-    async def take(self) -> dict[str, Any] | None:
-        answer = await self.post("take", wait_s=0)
+    async def take(self, *holding: str) -> dict[str, Any] | None:
+        answer = await self.post("take", wait_s=0, holding=list(holding))
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] | None = answer.json()["request"]
         return found
@@ -128,6 +130,12 @@ async def serving(machine: Machine, context: ApiContext, play: Play = echo) -> A
 async def count(context: ApiContext, table: Any) -> int:
     async with context.database.transaction() as connection:
         return int((await connection.execute(select(func.count()).select_from(table))).scalar_one())
+
+
+async def second_key(context: ApiContext, tenant: Tenant) -> str:
+    """Another key of the same project."""
+    async with context.database.transaction() as connection:
+        return await create_key(connection, tenant.project_id, "second", SCOPES, clock=context.clock, ids=context.ids)
 
 
 async def test_a_model_answers_whole(door: AsyncOpenAI, machine: Machine, context: ApiContext) -> None:
@@ -296,6 +304,36 @@ async def test_of_a_process_that_died_nothing_is_lost_or_told_twice(
         await broken
     machine.instance = old
     assert (await machine.post("take", wait_s=0)).status_code == 409
+
+
+async def test_many_are_answered_at_once_and_a_key_that_asks_much_waits_for_itself(
+    api: FastAPI, door: AsyncOpenAI, machine: Machine, context: ApiContext, tenant: Tenant
+) -> None:
+    """A poll gives what is not held yet; of two keys, the one of which fewer requests are being answered."""
+    quiet = await second_key(context, tenant)
+    asked = [asyncio.create_task(door.completions.create(model=BASE, prompt=f"loud {n}")) for n in range(4)]
+    await ready(machine, context)
+    while await count(context, t.completions) < 4:
+        await asyncio.sleep(0.01)
+    async with door_of(api, quiet) as other:
+        asked += [asyncio.create_task(other.completions.create(model=BASE, prompt=f"quiet {n}")) for n in range(2)]
+        while await count(context, t.completions) < 6:
+            await asyncio.sleep(0.01)
+        await machine.post("begin")
+        held: dict[str, dict[str, Any]] = {}
+        for _ in range(6):
+            lost = await machine.take(*held)
+            request = await machine.take(*held)
+            assert request is not None
+            assert request == lost, "what did not arrive is given again"
+            held[request["id"]] = request
+        assert await machine.take(*held) is None
+        order = [one["body"]["prompt"].split()[0] for one in held.values()]
+        assert order == ["loud", "quiet", "loud", "quiet", "loud", "loud"]
+        for request in reversed(held.values()):
+            await echo(machine, request)
+        texts = [(await one).choices[0].text for one in asked]
+    assert texts == [f"loud {n}" for n in range(4)] + [f"quiet {n}" for n in range(2)]
 
 
 async def test_nobody_else_answers(

@@ -87,6 +87,11 @@ class Settings(BaseSettings):
         ge=0,
         description="Tokens that those answers and their prompts may hold in memory together; 0: what fits on the GPU",
     )
+    openai_serving_engine: Literal["auto", "transformers", "vllm"] = Field(
+        "auto",
+        description="What writes those answers: vllm, whose package is on the machine (auto: where it is, and a GPU), or"
+        " Allpass's own engine on Transformers",
+    )
     openai_wait_s: float = Field(
         600.0, ge=1, description="How long an answer of a model is waited for, the start of its machine included"
     )

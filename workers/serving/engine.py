@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from workers.serving.lanes import Lane, Writing, is_joinable, read_on, takes_positions
+from workers.serving.texts import WrittenPiece, encoded, room_for
 
 _REPLACEMENT = "\ufffd"  # what half of a character is decoded to
 _MOST_ADAPTERS = 16
@@ -17,18 +18,6 @@ _TOKENS_WITHOUT_GPU = 65_536
 _SHARE_OF_FREE = 0.4  # of the GPU's memory; joining a batch holds it twice for a moment
 _AHEAD = 256  # tokens that are kept room for when a text begins
 _ALL = "all"  # the lane of all rows that can be written together
-
-
-class PromptTooLong(ValueError):
-    """The prompt leaves no room for an answer."""
-
-
-class WrittenPiece(NamedTuple):
-    """More of an answer: its text, the tokens so far, and why it ended, if it did."""
-
-    text: str
-    tokens: int
-    reason: str | None = None
 
 
 Told = tuple[Writing, "WrittenPiece | Exception"]
@@ -92,14 +81,7 @@ class Engine:
 
     def encode(self, request: dict[str, Any]) -> list[int]:
         """The tokens of a prompt. Raises ValueError for messages that the model's template does not take."""
-        if "messages" in request:
-            if not getattr(self.tokenizer, "chat_template", None):
-                raise ValueError("messages: this model has no chat template; use completions with a prompt")
-            text = self.tokenizer.apply_chat_template(request["messages"], tokenize=False, add_generation_prompt=True)
-            return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-        ids = self.tokenizer(request["prompt"])["input_ids"]
-        end = self.tokenizer.eos_token_id
-        return list(ids[:-1] if len(ids) > 1 and ids[-1] == end else ids)
+        return encoded(self.tokenizer, request)
 
     def takes(self, prompt_tokens: int) -> bool:
         """Whether a text that begins with so many can be written beside the others now. One alone always can."""
@@ -107,7 +89,8 @@ class Engine:
 
     def begin(self, prompt: Sequence[int], adapter: str | None, options: dict[str, Any]) -> Writing:
         """A text that `step` writes on. Raises PromptTooLong."""
-        room = self._room(len(prompt))
+        most = getattr(self._model.config, "max_position_embeddings", None) or 1 << 30
+        room = room_for(len(prompt), int(most))
         generator = torch.Generator(device=self.device)
         if options.get("seed") is not None:
             generator.manual_seed(int(options["seed"]))
@@ -276,11 +259,8 @@ class Engine:
                 self._adapted.set_adapter(name)
         self._active = wanted
 
-    def _room(self, used: int) -> int:
-        most = getattr(self._model.config, "max_position_embeddings", None) or 1 << 30
-        if used >= most:
-            raise PromptTooLong(f"the prompt has {used} tokens, and the model takes {most} with its answer")
-        return int(most) - used
+    def close(self) -> None:
+        """Nothing is left of it but memory."""
 
     def _room_in_memory(self) -> int:
         if self.device != "cuda":

@@ -89,6 +89,7 @@ class ServerStarter:
                 "base": server.base_model,
                 "idle_s": self._settings.openai_serving_idle_s,
                 "at_once": self._settings.openai_serving_at_once,
+                "engine": self._settings.openai_serving_engine,
                 "in_flight": self._settings.openai_serving_tokens,
             },
         )

@@ -89,7 +89,7 @@ class Settings(BaseSettings):
     )
     openai_serving_engine: Literal["auto", "transformers", "vllm"] = Field(
         "auto",
-        description="What writes those answers: vllm, whose package is on the machine (auto: where it is, and a GPU), or"
+        description="What writes those answers: vllm, whose package is on the machine (auto: if it is, and a GPU), or"
         " Allpass's own engine on Transformers",
     )
     openai_wait_s: float = Field(

@@ -21,7 +21,7 @@ _TOLD_EVERY_S = 0.05
 _ASK_S = 5.0  # a request to leave is heard between two polls
 
 
-class Answer:
+class OpenAnswer:
     """Of one request: what is written of it, as far as it was not told."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
@@ -72,17 +72,17 @@ class Answer:
             return told
 
 
-class Desk:
+class AnswerDesk:
     """`most`: requests that are held at once. `prepare`: called with each in the thread that asks, and raises nothing.
     It must be closed."""
 
-    def __init__(self, door: ServingDoor, most: int, prepare: Callable[[Answer], None] = lambda _: None) -> None:
+    def __init__(self, door: ServingDoor, most: int, prepare: Callable[[OpenAnswer], None] = lambda _: None) -> None:
         self._door = door
         self._most = most
         self._prepare = prepare
-        self._open: dict[str, Answer] = {}
-        self._taken: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-        self._untold: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+        self._open: dict[str, OpenAnswer] = {}
+        self._taken: queue.SimpleQueue[OpenAnswer] = queue.SimpleQueue()
+        self._untold: queue.SimpleQueue[OpenAnswer | None] = queue.SimpleQueue()
         self._news = threading.Condition()
         self._asks = True
         self._is_asking = False
@@ -98,7 +98,7 @@ class Desk:
         with self._news:
             return not self._open and not (self._is_asking and not self._asks)
 
-    def next(self, wait_s: float) -> Answer | None:
+    def next(self, wait_s: float) -> OpenAnswer | None:
         """A request that came, waited for as long. Raises what has ended the asking: NotServing, OSError."""
         self.check()
         try:
@@ -116,7 +116,7 @@ class Desk:
         with self._news:
             self._asks = False
 
-    def tell(self, answer: Answer) -> None:
+    def tell(self, answer: OpenAnswer) -> None:
         """There is more of it. One call at a time, so that pieces arrive in their order."""
         with self._news:
             is_due = answer.is_over or time.monotonic() - answer.told_at_s >= _TOLD_EVERY_S
@@ -142,7 +142,7 @@ class Desk:
                     self._is_asking = False
                     if request is None or request["id"] in self._open:
                         continue
-                    answer = self._open[request["id"]] = Answer(request)
+                    answer = self._open[request["id"]] = OpenAnswer(request)
                 self._prepare(answer)
                 self._taken.put(answer)
         except BaseException as error:

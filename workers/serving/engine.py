@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from workers.serving.lanes import Lane, Writing, is_joinable, read_on, takes_positions
+from workers.serving.lanes import TextLane, Writing, is_joinable, read_on, takes_positions
 from workers.serving.texts import WrittenPiece, encoded, room_for
 
 _REPLACEMENT = "\ufffd"  # what half of a character is decoded to
@@ -41,7 +41,7 @@ class Engine:
         self._active: object = _ALL  # what the layers of the adapters are set to
         self._places = takes_positions(self._model)
         self._entering: list[Writing] = []
-        self._lanes: dict[Hashable, Lane] = {}
+        self._lanes: dict[Hashable, TextLane] = {}
         self.most_tokens = most_tokens or self._room_in_memory()
 
     @property
@@ -166,10 +166,10 @@ class Engine:
         told = self._taken(row, logits[0])
         if _goes_on(told):
             key = row.key if is_joinable(row.cache) else row
-            self._lanes.setdefault(key, Lane(self.device)).join(row)
+            self._lanes.setdefault(key, TextLane(self.device)).join(row)
         return told
 
-    def _advance(self, lane: Lane) -> list[Told]:
+    def _advance(self, lane: TextLane) -> list[Told]:
         logits = lane.logits(self._forward)
         told = [one for row, own in zip(list(lane.rows), logits, strict=True) for one in self._taken(row, own)]
         lane.leave([row for row, piece in told if not _goes_on([(row, piece)])])

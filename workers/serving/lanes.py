@@ -47,7 +47,7 @@ class Writing:
         self.cache, self.fed = None, 0
 
 
-class Lane:
+class TextLane:
     """`rows` in the order of the cache's rows."""
 
     def __init__(self, device: str) -> None:

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from workers.serving.desk import Answer, Desk
+from workers.serving.desk import AnswerDesk, OpenAnswer
 from workers.serving.door import NotServing, ServingDoor
 
 
@@ -16,11 +16,11 @@ class AnswersAtOnce:
 
     def __init__(self, door: ServingDoor, engine: Any, most: int, answered: int = 0) -> None:
         self.answered = answered
-        self.desk = Desk(door, most, self._prepare)
+        self.desk = AnswerDesk(door, most, self._prepare)
         self._door = door
         self._engine = engine
-        self._writing: dict[Any, Answer] = {}  # by the engine's text
-        self._next: tuple[Answer, list[int]] | None = None  # waits for room, and those after it with it
+        self._writing: dict[Any, OpenAnswer] = {}  # by the engine's text
+        self._next: tuple[OpenAnswer, list[int]] | None = None  # waits for room, and those after it with it
 
     @property
     def is_empty(self) -> bool:
@@ -62,12 +62,12 @@ class AnswersAtOnce:
                 self._writing[row] = answer
             has_begun = True
 
-    def _read(self, answer: Answer) -> list[int]:
+    def _read(self, answer: OpenAnswer) -> list[int]:
         prompt: list[int] = self._engine.encode(answer.request["body"])
         answer.prompt_tokens = len(prompt)
         return prompt
 
-    def _begin(self, answer: Answer, prompt: list[int]) -> Any:
+    def _begin(self, answer: OpenAnswer, prompt: list[int]) -> Any:
         name = answer.request.get("adapter")
         if isinstance(name, str) and not self._engine.has(name):
             if answer.error is not None:
@@ -77,7 +77,7 @@ class AnswersAtOnce:
         _forget(answer)
         return self._engine.begin(prompt, name if isinstance(name, str) else None, answer.request["body"])
 
-    def _guarded(self, answer: Answer, act: Any) -> Any:
+    def _guarded(self, answer: OpenAnswer, act: Any) -> Any:
         """What is wrong with one request is told, and harms no other."""
         try:
             return act()
@@ -106,11 +106,11 @@ class AnswersAtOnce:
         del self._writing[row]
         self.answered += 1
 
-    def _say(self, answer: Answer, error: Exception) -> None:
+    def _say(self, answer: OpenAnswer, error: Exception) -> None:
         print(f"serving: {answer.id} failed: {error!r}", flush=True)
         answer.fail(f"{type(error).__name__}: {str(error)[:500]}")
 
-    def _prepare(self, answer: Answer) -> None:
+    def _prepare(self, answer: OpenAnswer) -> None:
         """In the thread that asks: an adapter is fetched while others are written."""
         name = answer.request.get("adapter")
         if isinstance(name, str) and not self._engine.has(name):
@@ -132,7 +132,7 @@ def fetched(door: ServingDoor, request: Any) -> Path:
     return folder
 
 
-def _forget(answer: Answer) -> None:
+def _forget(answer: OpenAnswer) -> None:
     if answer.folder is not None:
         shutil.rmtree(answer.folder, ignore_errors=True)
         answer.folder = None

@@ -13,6 +13,7 @@ from typing import Any
 _WAIT_S = 60.0
 _TRIES = 5
 _PAUSE_S = 0.5
+_UNPROCESSABLE = 422
 
 
 class NotServing(Exception):
@@ -37,7 +38,14 @@ class ServingDoor:
     def take(self, wait_s: float, holding: Sequence[str]) -> dict[str, Any] | None:
         """The next request beside those that are held, waited for as long; None where there is none. What was taken and
         never arrived here is given again."""
-        answer = self._post("take", {"instance": self._instance, "wait_s": wait_s, "holding": list(holding)})
+        held = {"holding": list(holding)} if holding else {}
+        try:
+            answer = self._post("take", {"instance": self._instance, "wait_s": wait_s, **held})
+        except urllib.error.HTTPError as error:
+            if not held or error.code != _UNPROCESSABLE:
+                raise
+            self._sleep(wait_s)  # a service of the release before gives one at a time
+            return None
         return answer.get("request")
 
     def tell(self, request_id: str, **told: Any) -> bool:

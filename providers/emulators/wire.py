@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Generator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
@@ -80,15 +81,17 @@ async def answer_dropped(_: Request, __: Exception) -> Response:
 
 
 class HttpFront:
-    """Serves an application on a socket; see `serving.Front`."""
+    """Serves an application on a socket; see `serving.Front`. `tls`: files of its certificate and key."""
 
-    def __init__(self, app: Starlette) -> None:
+    def __init__(self, app: Starlette, tls: tuple[Path, Path] | None = None) -> None:
         self._app = app
+        self._tls = tls
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
     async def open(self, listener: socket.socket) -> None:
         """Accept connections; returns when that works."""
+        certificate, key = self._tls or (None, None)
         config = uvicorn.Config(
             cast("ASGIApplication", self._app),  # two spellings of the same ASGI types
             http=_AbortableProtocol,
@@ -99,6 +102,8 @@ class HttpFront:
             access_log=False,
             timeout_keep_alive=60,
             timeout_graceful_shutdown=_GRACEFUL_S,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
         )
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))

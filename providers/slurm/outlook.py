@@ -1,0 +1,79 @@
+"""When each shape would start: what Slurm's own trial says, of those whose partition takes jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterable
+
+from app.errors import OutcomeUnknown, ProviderError
+from app.ports.clock import Clock
+from providers.slurm.commands import SlurmCommands, refusal
+from providers.slurm.options import SlurmOptions
+from providers.slurm.queue import instant_ms
+from providers.slurm.shapes import SlurmShape
+from providers.slurm.submission import resources
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 4
+_STARTS = re.compile(r"[Jj]ob [0-9]+ to start at (\S+)")
+_TRIAL = "#!/bin/sh\nexit 0\n"
+
+
+class Outlook:
+    """Tells the log why a shape has nothing to offer, once for each new reason."""
+
+    def __init__(self, commands: SlurmCommands, options: SlurmOptions, clock: Clock) -> None:
+        self._commands = commands
+        self._options = options
+        self._clock = clock
+        self._told: dict[str, str] = {}
+
+    async def waits_ms(self, shapes: Iterable[SlurmShape]) -> dict[str, int]:
+        """How long each shape would wait, of those that would start in time. Raises Transient, AuthFailed and
+        RateLimited where nothing at all can be known."""
+        wanted = list(shapes)
+        if not wanted:
+            return {}
+        up = await self._partitions_up()
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def wait(shape: SlurmShape) -> int | None:
+            async with gate:
+                return await self._wait_ms(shape, up)
+
+        found = await asyncio.gather(*(wait(shape) for shape in wanted))
+        return {shape.name: wait_ms for shape, wait_ms in zip(wanted, found, strict=True) if wait_ms is not None}
+
+    async def _partitions_up(self) -> set[str]:
+        answer = await self._commands.ask("sinfo", "--noheader", "--format=%R|%a")
+        rows = (line.strip().partition("|") for line in answer.splitlines())
+        return {name.strip() for name, _, state in rows if state.strip() == "up"}
+
+    async def _wait_ms(self, shape: SlurmShape, up: set[str]) -> int | None:
+        if shape.partition not in up:
+            return self._nothing(shape, f"partition {shape.partition} is not up, or this user may not see it")
+        try:
+            said = await self._commands.run("sbatch", "--test-only", *resources(shape), stdin=_TRIAL)
+        except OutcomeUnknown as error:  # a trial has no outcome
+            return self._nothing(shape, error.message)
+        found = _STARTS.search(f"{said.err}\n{said.out}")
+        start_ms = None if found is None else instant_ms(found.group(1))
+        if said.code != 0 or start_ms is None:
+            return self._refused(shape, refusal("sbatch", said), said.words)
+        wait_ms = max(0, start_ms - self._clock.now_ms())
+        if wait_ms > self._options.max_wait_ms:
+            limit_s = self._options.max_wait_ms / 1000
+            return self._nothing(shape, f"it would start in more than {limit_s:g} s (ALLPASS_SLURM_MAX_WAIT_S)")
+        self._told.pop(shape.name, None)
+        return wait_ms
+
+    def _refused(self, shape: SlurmShape, error: ProviderError | None, words: str) -> None:
+        return self._nothing(shape, words if error is None else error.message)
+
+    def _nothing(self, shape: SlurmShape, why: str) -> None:
+        if self._told.get(shape.name) != why:
+            self._told[shape.name] = why
+            log.info("slurm: shape %s offers nothing: %s", shape.name, why)

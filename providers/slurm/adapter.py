@@ -37,6 +37,7 @@ from providers.slurm.submission import LOG_PREFIX, offer_of, order
 
 _BILLING = BillingRule(1_000, BillingStart.READY)
 _SUBMITTED = re.compile(r"([0-9]{1,10})(?:;[A-Za-z0-9_.-]+)?")
+_OVER = ("invalid job id specified", "job/step already completing or completed")
 _MOST_LOG_BYTES = 256 * 1024
 
 
@@ -118,7 +119,13 @@ class SlurmProvider:
             await self._jobs()  # whether it is none can be said only where Slurm answers
             return
         job_id, label = found.groups()
-        await self._commands.ask("scancel", f"--user={self._user}", f"--name={label}", job_id)
+        try:
+            await self._commands.ask("scancel", f"--user={self._user}", f"--name={label}", job_id)
+        except Transient as error:
+            if not any(words in error.message.lower() for words in _OVER):
+                raise
+            if any(line.ref == ref and line.is_live and line.state != "COMPLETING" for line in await self._jobs()):
+                raise
 
     async def logs(self, ref: str, tail_lines: int) -> str:
         """What the job has written; empty without a folder for logs, which both sides see."""

@@ -31,6 +31,9 @@ _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SLURM_CONF", "LD_LIBRARY_PATH"
 _LONGEST_TEXT = 300
 _MOST_BYTES = 64 * 2**20
 
+# A controller that knows nothing of our munge's key hangs up; so does one that ends just now, but not twice.
+_HUNG_UP = "zero bytes were transmitted or received"
+
 # Of the first that a failed command's words hold. In lower case, as Slurm writes them from 21.08 to 25.05.
 _MEANINGS: tuple[tuple[str, type[ProviderError]], ...] = (
     ("munge encode failed", Transient),  # munged is away, on this very host
@@ -111,13 +114,20 @@ class SlurmCommands:
 
     async def ask(self, name: str, *arguments: str) -> str:
         """The answer of a command that only looks, or that may be repeated."""
-        try:
-            said = await self.run(name, *arguments)
-        except OutcomeUnknown as error:
-            raise Transient(error.message) from error
+        said = await self._look(name, *arguments)
+        if said.code != 0 and _HUNG_UP in said.words.lower():
+            said = await self._look(name, *arguments)
+            if _HUNG_UP in said.words.lower():
+                raise AuthFailed(f"{name}: {said.words}: does this host's munge have the cluster's key, and the time?")
         if said.code != 0:
             raise refusal(name, said) or Transient(f"{name}: {said.words}")
         return said.out
+
+    async def _look(self, name: str, *arguments: str) -> Said:
+        try:
+            return await self.run(name, *arguments)
+        except OutcomeUnknown as error:
+            raise Transient(error.message) from error
 
     def _environ(self) -> dict[str, str]:
         """Nothing of the service's own: no key of it, and no habit of whoever started it (SBATCH_PARTITION, ...)."""

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Iterable
 
-from app.errors import OutcomeUnknown, ProviderError
+from app.errors import OutcomeUnknown
 from app.ports.clock import Clock
 from providers.slurm.commands import SlurmCommands, refusal
 from providers.slurm.options import SlurmOptions
@@ -54,24 +54,26 @@ class Outlook:
 
     async def _wait_ms(self, shape: SlurmShape, up: set[str]) -> int | None:
         if shape.partition not in up:
-            return self._nothing(shape, f"partition {shape.partition} is not up, or this user may not see it")
+            self._nothing(shape, f"partition {shape.partition} is not up, or this user may not see it")
+            return None
         try:
             said = await self._commands.run("sbatch", "--test-only", *resources(shape), stdin=_TRIAL)
         except OutcomeUnknown as error:  # a trial has no outcome
-            return self._nothing(shape, error.message)
+            self._nothing(shape, error.message)
+            return None
         found = _STARTS.search(f"{said.err}\n{said.out}")
         start_ms = None if found is None else instant_ms(found.group(1))
         if said.code != 0 or start_ms is None:
-            return self._refused(shape, refusal("sbatch", said), said.words)
+            refused = refusal("sbatch", said)
+            self._nothing(shape, said.words if refused is None else refused.message)
+            return None
         wait_ms = max(0, start_ms - self._clock.now_ms())
         if wait_ms > self._options.max_wait_ms:
             limit_s = self._options.max_wait_ms / 1000
-            return self._nothing(shape, f"it would start in more than {limit_s:g} s (ALLPASS_SLURM_MAX_WAIT_S)")
+            self._nothing(shape, f"it would start in more than {limit_s:g} s (ALLPASS_SLURM_MAX_WAIT_S)")
+            return None
         self._told.pop(shape.name, None)
         return wait_ms
-
-    def _refused(self, shape: SlurmShape, error: ProviderError | None, words: str) -> None:
-        return self._nothing(shape, words if error is None else error.message)
 
     def _nothing(self, shape: SlurmShape, why: str) -> None:
         if self._told.get(shape.name) != why:

@@ -12,7 +12,7 @@ from providers.slurm.options import SlurmOptions
 from providers.slurm.shapes import SlurmShape
 
 _SHARE = 4  # of the time for one operation: an offer or a create takes several commands
-_FOLDER = r"^(/[A-Za-z0-9_./-]{0,200})?\Z"
+_FOLDER = r"^(/[A-Za-z0-9_./-]{0,200})?$"
 
 
 class SlurmSettings(ProviderSettings):
@@ -32,7 +32,7 @@ class SlurmSettings(ProviderSettings):
     )
     scratch: str = Field(
         "/tmp",  # noqa: S108 - on the nodes
-        pattern=r"^/[A-Za-z0-9_./-]{0,200}\Z",
+        pattern=r"^/[A-Za-z0-9_./-]{0,200}$",
         description="A folder of each node where machines keep what they work on",
     )
     log_dir: str = Field(

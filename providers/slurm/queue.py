@@ -98,7 +98,8 @@ def read_sacct(text: str, job_id: str, mark: Mark) -> JobLine | None:
             continue
         state = (cells[1].split() or [""])[0].rstrip("+").upper()  # "CANCELLED by 1000"
         nodes = "" if cells[5] in {"None assigned", "(null)"} else cells[5]
-        return JobLine(job_id, state, *map(instant_ms, cells[2:5]), "", nodes, mark)
+        start_ms, end_ms, submit_ms = map(instant_ms, cells[2:5])
+        return JobLine(job_id, state, start_ms, end_ms, submit_ms, "", nodes, mark)
     return None
 
 

@@ -1,7 +1,7 @@
 """What a job runs: it makes itself a folder on its node, and becomes the agent.
 
-The script reaches sbatch by its standard input, and a node by Slurm's own (authenticated) messages: what it holds stands
-on no command line and in no environment that Slurm shows.
+The script reaches sbatch by its standard input, and a node by Slurm's own messages: what it holds stands on no command
+line and in no environment that Slurm shows.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _ALLOWED = frozenset(
     }
 )  # fmt: skip
 
-_Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.@+-]{1,100}\Z")]
+_Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.@+-]{1,100}$")]
 
 
 class SlurmShape(BaseModel):
@@ -34,18 +34,18 @@ class SlurmShape(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,39}\Z")]
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
     partition: _Word
     account: _Word | None = None
     qos: _Word | None = None
-    gres: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:,-]{1,200}\Z")] | None = None
-    gpu_type: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_. -]{1,60}\Z")] = CPU
+    gres: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:,-]{1,200}$")] | None = None
+    gpu_type: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_. -]{1,60}$")] = CPU
     gpu_count: int = Field(0, ge=0, le=MOST_GPUS)
     gpu_memory_gb: float = Field(0.0, ge=0, le=4096)
     cpus: int = Field(ge=1, le=4096)
     memory_gb: float = Field(gt=0, le=65_536)
     time_limit: str
-    constraint: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.,&|()\[\]*-]{1,200}\Z")] | None = None
+    constraint: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.,&|()\[\]*-]{1,200}$")] | None = None
     most: int = Field(1, ge=1, le=10_000)
     options: tuple[str, ...] = ()
 

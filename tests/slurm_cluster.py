@@ -1,4 +1,4 @@
-"""A real Slurm on this host, for as long as a test takes: munged, slurmctld and several slurmd, on loopback, in a folder.
+"""A real Slurm on this host, for as long as a test takes: munged, slurmctld and several slurmd, in a folder.
 
 Nothing of the host's own Slurm is used or touched. Commands are called through scripts of ours, in `bin`, that can be
 made to fail once: everything behind them is Slurm's own.
@@ -121,7 +121,8 @@ class SlurmCluster:
 
     def _write(self, conf: Path, ctld_port: int, *, message_timeout_s: int = 10) -> None:
         nodes = "\n".join(
-            f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=8000 Gres=gpu:a100:2"
+            f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=8000"
+            " Gres=gpu:a100:2"
             for node, port in zip(NODES, self._ports[1:], strict=True)
         )
         user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
@@ -198,7 +199,13 @@ class SlurmCluster:
     def call(self, name: str, *arguments: str, stdin: str = "") -> str:
         """What Slurm's own command says. Asserts that it succeeded."""
         done = subprocess.run(
-            [program(name), *arguments], input=stdin, capture_output=True, text=True, timeout=30, env=self.environ()
+            [program(name), *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+            env=self.environ(),
         )
         assert done.returncode == 0, f"{name} {arguments}: {done.stderr}"
         return done.stdout
@@ -211,6 +218,7 @@ class SlurmCluster:
             [program("sinfo"), "-h", "-N", "-p", "main", "-o", "%N|%t"],
             capture_output=True,
             text=True,
+            check=False,
             timeout=30,
             env=self.environ(),
         )

@@ -31,6 +31,7 @@ def adapter(
         "log_folder": str(cluster.logs),
         "scratch": str(cluster.scratch),
         "timeout_s": 5.0,
+        "max_wait_ms": 3_600_000,  # a trial reckons with whatever waits at that moment, be it for less than a second
     }
     return SlurmProvider(SlurmOptions(**{**given, **options}), clock=WallClock(), pace=pace or NoWait())
 

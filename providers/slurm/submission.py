@@ -12,7 +12,7 @@ from providers.slurm.shapes import SlurmShape
 
 LOG_PREFIX = "allpass-"
 _MIB = 1024**2
-_LEAST_NOTICE_S = 10
+_LEAST_LIFE_S = 600
 _PART_FOR_NOTICE = 20  # of a short life, a small part: what is prepared elsewhere needs the rest of what is left
 
 
@@ -46,14 +46,17 @@ def order(shape: SlurmShape, mark: Mark, options: SlurmOptions) -> list[str]:
         "--open-mode=append",
         f"--job-name={mark.label}",
         f"--comment={mark.comment}",
-        f"--signal=B:TERM@{notice_s(shape, options)}",
+        *_notice(shape, options),
         *resources(shape),
     ]
 
 
-def notice_s(shape: SlurmShape, options: SlurmOptions) -> int:
-    """How long before the end of its time Slurm tells a job, should the service not have done so long before."""
-    return max(_LEAST_NOTICE_S, min(options.notice_s, shape.time_limit_s // _PART_FOR_NOTICE))
+def _notice(shape: SlurmShape, options: SlurmOptions) -> list[str]:
+    """Slurm tells a job of its end, should the service not have done so long before. It does so up to a minute early,
+    and so not at all where that is a good part of the job's life: then its KillWait has to do."""
+    if shape.time_limit_s < _LEAST_LIFE_S:
+        return []
+    return [f"--signal=B:TERM@{min(options.notice_s, shape.time_limit_s // _PART_FOR_NOTICE)}"]
 
 
 def offer_of(shape: SlurmShape, wait_ms: int, options: SlurmOptions) -> Offer:

@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 from collections import Counter
-from pathlib import Path
 
 from app.core.model.ids import is_id
 from app.core.model.money import Money
@@ -27,18 +26,18 @@ from app.ports.pace import Pace
 from app.ports.provider import Machine, MachineRequest, MachineStatus
 from providers.slurm.commands import Said, SlurmCommands, refusal
 from providers.slurm.history import History
+from providers.slurm.logs import JobLogs
 from providers.slurm.marks import REF, Mark, ref_of
 from providers.slurm.options import SlurmOptions
 from providers.slurm.outlook import Outlook
 from providers.slurm.queue import NAME, JobLine, machine_of, read_squeue, squeue_format
 from providers.slurm.script import batch_script
 from providers.slurm.shapes import SlurmShape
-from providers.slurm.submission import LOG_PREFIX, offer_of, order
+from providers.slurm.submission import offer_of, order
 
 _BILLING = BillingRule(1_000, BillingStart.READY)
 _SUBMITTED = re.compile(r"([0-9]{1,10})(?:;[A-Za-z0-9_.-]+)?")
 _OVER = ("invalid job id specified", "job/step already completing or completed")
-_MOST_LOG_BYTES = 256 * 1024
 
 
 class SlurmProvider:
@@ -57,6 +56,7 @@ class SlurmProvider:
         self._user = str(os.getuid())
         self._commands = SlurmCommands(options, pace=pace)
         self._outlook = Outlook(self._commands, options, clock)
+        self._logs = JobLogs(options.log_folder)
         self._history = History(self._commands, clock)
 
     def traits(self) -> tuple[ProviderTraits, ...]:
@@ -86,14 +86,16 @@ class SlurmProvider:
         """Submit exactly one job. OutcomeUnknown as soon as it may have been accepted without a clear answer, and when
         there is one with this label already: whoever asks looks then, and finds it."""
         shape, mark = self._agreed(request)
-        script = await asyncio.to_thread(batch_script, request, self._options)
+        script = batch_script(request, self._options)
         live = [line for line in await self._jobs() if line.is_live]
         twin = next((line for line in live if line.mark.label == mark.label), None)
         if twin is not None:
             raise OutcomeUnknown(f"job {twin.job_id} has the label {mark.label} already")
         if sum(line.mark.shape == shape.name for line in live) >= shape.most:
             raise NoCapacity(f"shape {shape.name} has {shape.most} machines, as many as it may have at once")
-        said = await self._commands.run("sbatch", *order(shape, mark, self._options), stdin=script)
+        await asyncio.to_thread(self._logs.open, mark.label, self._clock.now_ms())
+        told = order(shape, mark, self._options, log=self._logs.path_of(mark.label))
+        said = await self._commands.run("sbatch", *told, stdin=script)
         job_id = _submitted(said)
         now_ms = self._clock.now_ms()
         price, tier, booting = Money(mark.micros), Tier.OWN, MachineStatus.BOOTING
@@ -130,12 +132,9 @@ class SlurmProvider:
     async def logs(self, ref: str, tail_lines: int) -> str:
         """What the job has written; empty without a folder for logs, which both sides see."""
         found = REF.fullmatch(ref)
-        if not self._options.log_folder or found is None:
-            await self._jobs()
+        if found is None or await self.get(ref) is None:
             return ""
-        path = Path(self._options.log_folder) / f"{LOG_PREFIX}{found.group(2)}.log"
-        text = await asyncio.to_thread(_tail, path)
-        return "".join(text.splitlines(keepends=True)[-tail_lines:]) if tail_lines > 0 else ""
+        return await asyncio.to_thread(self._logs.tail, found.group(2), tail_lines)
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -173,15 +172,3 @@ def _submitted(said: Said) -> str:
         raise OutcomeUnknown(f"sbatch answered {said.out[:100]!r}, which names no job")
     error: ProviderError | None = refusal("sbatch", said)
     raise error or OutcomeUnknown(f"whether sbatch had a job begin is not clear: {said.words}")
-
-
-def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            size_bytes = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size_bytes - _MOST_LOG_BYTES))
-            return file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        raise Transient(f"{path} cannot be read: {error.strerror or error}") from error

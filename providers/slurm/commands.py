@@ -97,7 +97,6 @@ class SlurmCommands:
                 env=self._environ(),
                 cwd="/",
                 start_new_session=True,
-                umask=0o077,  # of the job's log, too: sbatch hands it on
             )
         except OSError as error:
             raise Transient(f"{program} cannot be started: {error.strerror or error}") from error

@@ -10,7 +10,6 @@ from providers.slurm.options import SlurmOptions
 from providers.slurm.queue import NAME
 from providers.slurm.shapes import SlurmShape
 
-LOG_PREFIX = "allpass-"
 _MIB = 1024**2
 _LEAST_LIFE_S = 600
 _PART_FOR_NOTICE = 20  # of a short life, a small part: what is prepared elsewhere needs the rest of what is left
@@ -33,9 +32,8 @@ def resources(shape: SlurmShape) -> list[str]:
     return [*(f"--{name}={value}" for name, value in asked.items() if value is not None), *shape.options]
 
 
-def order(shape: SlurmShape, mark: Mark, options: SlurmOptions) -> list[str]:
+def order(shape: SlurmShape, mark: Mark, options: SlurmOptions, *, log: str) -> list[str]:
     """One job, which nobody but us begins again. Nothing of the service's environment goes with it."""
-    log = f"{options.log_folder.rstrip('/')}/{LOG_PREFIX}{mark.label}.log" if options.log_folder else "/dev/null"
     return [
         "--parsable",
         "--no-requeue",

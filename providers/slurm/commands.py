@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,22 +88,13 @@ class SlurmCommands:
         it did not end in time."""
         await self._pace.turn(CALL, self._options.call_every_ms)
         program = str(Path(self._options.commands) / name) if self._options.commands else name
-        try:
-            process = await asyncio.create_subprocess_exec(
-                program,
-                *arguments,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=self._environ(),
-                cwd="/",
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise Transient(f"{program} cannot be started: {error.strerror or error}") from error
+        with tempfile.TemporaryFile() as given:  # nobody else's to open, and no pipe that a command may leave unread
+            given.write(stdin.encode())
+            given.seek(0)
+            process = await self._start(program, arguments, given.fileno())
         try:
             async with asyncio.timeout(self._options.timeout_s):
-                out, err = await process.communicate(stdin.encode())
+                out, err = await process.communicate()
         except TimeoutError as error:
             raise OutcomeUnknown(f"{name} did not answer within {self._options.timeout_s:g} s") from error
         finally:
@@ -121,6 +113,21 @@ class SlurmCommands:
         if said.code != 0:
             raise refusal(name, said) or Transient(f"{name}: {said.words}")
         return said.out
+
+    async def _start(self, program: str, arguments: tuple[str, ...], stdin: int) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                program,
+                *arguments,
+                stdin=stdin,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=self._environ(),
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Transient(f"{program} cannot be started: {error.strerror or error}") from error
 
     async def _look(self, name: str, *arguments: str) -> Said:
         try:

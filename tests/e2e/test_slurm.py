@@ -1,4 +1,4 @@
-"""A job on a real Slurm whose allocation ends: its time is up, or somebody more urgent takes its place. No step is lost."""
+"""A job on a real Slurm whose allocation ends, by its time or for somebody more urgent, goes on without a step lost."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class SlurmProvider:
     async def logs(self, ref: str, tail_lines: int) -> str:
         """What the job has written; empty without a folder for logs, which both sides see."""
         found = REF.fullmatch(ref)
-        if found is None or await self.get(ref) is None:
+        if await self.get(ref) is None or found is None:
             return ""
         return await asyncio.to_thread(self._logs.tail, found.group(2), tail_lines)
 

@@ -50,7 +50,7 @@ def stack_with(cluster: SlurmCluster, shape: str) -> Iterator[Service]:
         "ALLPASS_SLURM_SCRATCH": str(cluster.scratch),
         "ALLPASS_SLURM_LOG_DIR": str(cluster.logs),
         "ALLPASS_SLURM_SETUP": setup,
-        "ALLPASS_SLURM_MAX_WAIT_S": "3600",
+        "ALLPASS_SLURM_MAX_WAIT_S": "60",
         "ALLPASS_SLURM_STARTUP_S": "2",
         "ALLPASS_OPERATION_TIMEOUT_S": "12",
         "ALLPASS_STOP_GRACE_S": "10",

@@ -30,7 +30,7 @@ from providers.slurm.logs import JobLogs
 from providers.slurm.marks import REF, Mark, ref_of
 from providers.slurm.options import SlurmOptions
 from providers.slurm.outlook import Outlook
-from providers.slurm.queue import NAME, JobLine, machine_of, read_squeue, squeue_format
+from providers.slurm.queue import NAME, JobLine, Patience, machine_of, read_squeue, squeue_format
 from providers.slurm.script import batch_script
 from providers.slurm.shapes import SlurmShape
 from providers.slurm.submission import offer_of, order
@@ -93,6 +93,8 @@ class SlurmProvider:
             raise OutcomeUnknown(f"job {twin.job_id} has the label {mark.label} already")
         if sum(line.mark.shape == shape.name for line in live) >= shape.most:
             raise NoCapacity(f"shape {shape.name} has {shape.most} machines, as many as it may have at once")
+        if shape.name not in await self._outlook.waits_ms([shape]):
+            raise NoCapacity(f"shape {shape.name} would not start in time now: {self._outlook.why(shape)}")
         await asyncio.to_thread(self._logs.open, mark.label, self._clock.now_ms())
         told = order(shape, mark, self._options, log=self._logs.path_of(mark.label))
         said = await self._commands.run("sbatch", *told, stdin=script)
@@ -105,7 +107,7 @@ class SlurmProvider:
     async def get(self, ref: str) -> Machine | None:
         """One that the queue has forgotten is told as ended: from the accounting, else from what was seen here."""
         line = next((line for line in await self._jobs() if line.ref == ref), None)
-        return await self._history.gone(ref) if line is None else self._history.see(machine_of(line))
+        return await self._history.gone(ref) if line is None else self._seen(line)
 
     async def find(self, label: str) -> list[Machine]:
         return [machine for machine in await self._machines() if machine.label == label]
@@ -139,8 +141,12 @@ class SlurmProvider:
     async def close(self) -> None:
         """Nothing is held."""
 
+    def _seen(self, line: JobLine) -> Machine:
+        patience = Patience(self._clock.now_ms(), self._options.max_wait_ms)
+        return self._history.see(machine_of(line, patience))
+
     async def _machines(self) -> list[Machine]:
-        return [self._history.see(machine_of(line)) for line in await self._jobs()]
+        return [self._seen(line) for line in await self._jobs()]
 
     async def _jobs(self) -> list[JobLine]:
         """All that the queue still tells of, ended ones included. Raises Transient where it does not answer."""

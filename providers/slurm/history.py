@@ -11,7 +11,7 @@ from app.ports.clock import Clock
 from app.ports.provider import Machine, MachineStatus
 from providers.slurm.commands import SlurmCommands
 from providers.slurm.marks import REF, Mark
-from providers.slurm.queue import SACCT_COLUMNS, JobLine, machine_of, read_sacct
+from providers.slurm.queue import SACCT_COLUMNS, JobLine, Patience, machine_of, read_sacct
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class History:
             return before
         line = await self._accounted(ref, before)
         if line is not None and not line.is_live:
-            return self.see(machine_of(line))
+            return self.see(machine_of(line, Patience(self._clock.now_ms(), 0)))
         if before is None:
             return None
         now_ms = self._clock.now_ms()

@@ -47,6 +47,10 @@ class Outlook:
         found = await asyncio.gather(*(wait(shape) for shape in wanted))
         return {shape.name: wait_ms for shape, wait_ms in zip(wanted, found, strict=True) if wait_ms is not None}
 
+    def why(self, shape: SlurmShape) -> str:
+        """What the last trial said against it."""
+        return self._told.get(shape.name, "")
+
     async def _partitions_up(self) -> set[str]:
         answer = await self._commands.ask("sinfo", "--noheader", "--format=%R|%a")
         rows = (line.strip().partition("|") for line in answer.splitlines())

@@ -11,7 +11,7 @@ from providers.slurm.adapter import SlurmProvider
 from providers.slurm.options import SlurmOptions
 from providers.slurm.shapes import SlurmShape
 
-_SHARE = 4  # of the time for one operation: an offer or a create takes several commands
+_SHARE = 5  # of the time for one operation: a create takes four commands
 _FOLDER = r"^(/[A-Za-z0-9_./-]{0,200})?$"
 
 

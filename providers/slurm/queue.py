@@ -103,10 +103,24 @@ def read_sacct(text: str, job_id: str, mark: Mark) -> JobLine | None:
     return None
 
 
-def machine_of(line: JobLine) -> Machine:
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a job may wait in the queue, as of now."""
+
+    now_ms: int
+    max_wait_ms: int
+
+    def is_over(self, line: JobLine) -> bool:
+        """Whether it has waited for too long, or will have by the time that Slurm expects to start it."""
+        if line.submit_ms is None:
+            return False
+        return max(self.now_ms, line.start_ms or 0) - line.submit_ms > self.max_wait_ms
+
+
+def machine_of(line: JobLine, patience: Patience) -> Machine:
     """A job as a machine. It is paid for from its start on: one that never had a node cost nothing."""
     has_run = bool(line.nodes) and line.start_ms is not None
-    status, detail = _status(line)
+    status, detail = _status(line, patience)
     ended_ms = line.end_ms if status is MachineStatus.ENDED and has_run else None
     return Machine(
         provider=NAME,
@@ -123,13 +137,15 @@ def machine_of(line: JobLine) -> Machine:
     )
 
 
-def _status(line: JobLine) -> tuple[MachineStatus, str]:
+def _status(line: JobLine, patience: Patience) -> tuple[MachineStatus, str]:
     if not line.is_live:
         return MachineStatus.ENDED, "" if line.state == "COMPLETED" else line.state.lower()
     if line.state in {"PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}:
         waits = f"it waits in the queue: {line.reason or line.state}"
         if line.state != "PENDING" or any(word in line.reason for word in _HOPELESS):
             return MachineStatus.STOPPED, waits
+        if patience.is_over(line):
+            return MachineStatus.STOPPED, f"{waits}, for longer than ALLPASS_SLURM_MAX_WAIT_S"
         return MachineStatus.BOOTING, waits
     status = _STATUS.get(line.state, MachineStatus.RUNNING)  # a word of later days: it is there
     return status, "" if line.state == "RUNNING" else line.state.lower()

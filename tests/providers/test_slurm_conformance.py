@@ -35,7 +35,7 @@ FAULTS: dict[Trouble, tuple[str, str]] = {
         "sbatch",
         'echo "sbatch: error: Batch job submission failed: Invalid partition name specified" >&2; exit 1\n',
     ),
-    Trouble.CREATE_NEVER_READY: ("sbatch", '{real} --begin=now+1hour "$@"; exit\n'),
+    Trouble.CREATE_NEVER_READY: ("sbatch", '{real} --begin=now+30minutes "$@"; exit\n'),
     Trouble.GET_DROPPED: ("squeue", "kill -9 $$\n"),
     Trouble.LIST_ERROR: ("squeue", _DOWN),
     Trouble.TERMINATE_REPLY_LOST: ("scancel", _REAL + "kill -9 $$\n"),

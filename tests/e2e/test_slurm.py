@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ SHAPES = [
     {**SHAPE, "name": "mild", "time_limit": "60", "partition": "graced"},
     {**SHAPE, "name": "long", "time_limit": "60", "most": 2},
 ]
-Launch = Callable[[str], allpass.Job]
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +91,9 @@ def slurm_jobs(cluster: SlurmCluster) -> list[str]:
 
 
 def assert_no_step_was_lost(service: Service, job: allpass.Job, alone: Any, folder: Path) -> list[str]:
-    """Where it ran, in order."""
+    """Where its code ran, in order: an order that was on its way when the cluster filled up may have come to nothing."""
     assert_moved_exactly(service, job, alone, folder)
-    stays = job.timeline().stays
+    stays = [stay for stay in job.timeline().stays if stay.running_at is not None]
     assert len(stays) == 2, service.story(job)
     left = f"plain_loop: saved step {stays[1].resumed_from_step}, leaving"
     assert left in list(job.logs()), service.story(job)

@@ -237,6 +237,12 @@ class SlurmCluster:
         """The job, once it is in one of these states."""
         return self._await(lambda: (job := self.job(job_id))["JobState"] in states and job, f"{job_id} to be {states}")
 
+    def resume(self, node: str) -> None:
+        """After it was taken down by hand; one that has come back by itself is left alone."""
+        with contextlib.suppress(AssertionError):
+            self.call("scontrol", "update", f"nodename={node}", "state=resume")
+        self._await(lambda: self.sinfo().count("|idle") >= len(NODES), "a node that was down")
+
     def strike(self, name: str, script: str) -> None:
         """The next call of this command does this first: `{real}` is Slurm's own, `$@` what it was called with.
         `sbatch-test`: a trial."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from app.errors import OutcomeUnknown
 from app.ports.clock import Clock
 from providers.slurm.commands import SlurmCommands, refusal
 from providers.slurm.options import SlurmOptions
 from providers.slurm.queue import instant_ms
-from providers.slurm.shapes import SlurmShape
+from providers.slurm.shapes import SlurmShape, seconds_of
 from providers.slurm.submission import resources
 
 log = logging.getLogger(__name__)
@@ -51,14 +51,19 @@ class Outlook:
         """What the last trial said against it."""
         return self._told.get(shape.name, "")
 
-    async def _partitions_up(self) -> set[str]:
-        answer = await self._commands.ask("sinfo", "--noheader", "--format=%R|%a")
-        rows = (line.strip().partition("|") for line in answer.splitlines())
-        return {name.strip() for name, _, state in rows if state.strip() == "up"}
+    async def _partitions_up(self) -> dict[str, int | None]:
+        """Those that take jobs, each with the longest time in seconds; None: no limit."""
+        answer = await self._commands.ask("sinfo", "--noheader", "--format=%R|%a|%l")
+        rows = ([cell.strip() for cell in line.split("|")] for line in answer.splitlines())
+        return {row[0]: seconds_of(row[2]) or None for row in rows if len(row) == 3 and row[1] == "up"}
 
-    async def _wait_ms(self, shape: SlurmShape, up: set[str]) -> int | None:
+    async def _wait_ms(self, shape: SlurmShape, up: Mapping[str, int | None]) -> int | None:
         if shape.partition not in up:
             self._nothing(shape, f"partition {shape.partition} is not up, or this user may not see it")
+            return None
+        most_s = up[shape.partition]
+        if most_s is not None and shape.time_limit_s > most_s:  # a trial does not look at it
+            self._nothing(shape, f"its time_limit {shape.time_limit} is more than partition {shape.partition} gives")
             return None
         try:
             said = await self._commands.run("sbatch", "--test-only", *resources(shape), stdin=_TRIAL)

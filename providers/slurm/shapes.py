@@ -52,7 +52,7 @@ class SlurmShape(BaseModel):
     @field_validator("time_limit")
     @classmethod
     def _readable_time(cls, value: str) -> str:
-        if _seconds(value) < _MINUTE_S:
+        if seconds_of(value) < _MINUTE_S:
             raise ValueError(f"{value!r:.40} is no time limit of a minute or more; write it as 08:00:00 or 2-00:00:00")
         return value
 
@@ -78,7 +78,7 @@ class SlurmShape(BaseModel):
 
     @property
     def time_limit_s(self) -> int:
-        return _seconds(self.time_limit)
+        return seconds_of(self.time_limit)
 
     @property
     def memory_bytes(self) -> int:
@@ -94,8 +94,8 @@ class SlurmShape(BaseModel):
         return self.gres or (f"gpu:{self.gpu_count}" if self.gpu_count else None)
 
 
-def _seconds(text: str) -> int:
-    """0 for what is no time."""
+def seconds_of(text: str) -> int:
+    """Of a time as Slurm writes it; 0 for what is none."""
     found = _TIME.fullmatch(text)
     if found is None:
         return 0

@@ -91,7 +91,7 @@ def slurm_jobs(cluster: SlurmCluster) -> list[str]:
 
 
 def assert_no_step_was_lost(service: Service, job: allpass.Job, alone: Any, folder: Path) -> list[str]:
-    """Where its code ran, in order: an order that was on its way when the cluster filled up may have come to nothing."""
+    """Where its code ran, in order. What was ordered just as the cluster filled up may have come to nothing."""
     assert_moved_exactly(service, job, alone, folder)
     stays = [stay for stay in job.timeline().stays if stay.running_at is not None]
     assert len(stays) == 2, service.story(job)

@@ -75,7 +75,7 @@ def test_two_shapes_of_one_name_are_a_mistake(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("30", 1800), ("30:30", 1830), ("8:00:00", 28_800), ("2-0", 172_800), ("1-12:30", 131_400), ("1-01:00:05", 90_005)],
+    [("30", 1800), ("30:30", 1830), ("8:00:00", 28_800), ("2-0", 172_800), ("1-12:30", 131_400), ("1-1:0:5", 90_005)],
 )  # fmt: skip
 def test_time_limits_are_read_as_sbatch_reads_them(text: str, seconds: int) -> None:
     """Minutes where there is one number; days before a dash."""

@@ -58,9 +58,12 @@ class FoundProvider:
     @property
     def account_variables(self) -> tuple[str, ...]:
         """The environment variables that open its account."""
-        fields = {} if self.plugin is None else self.plugin.settings.model_fields
-        secret = [name for name, field in fields.items() if SecretStr.__name__ in str(field.annotation)]
-        return tuple(f"{self.prefix}{name.upper()}" for name in secret)
+        if self.plugin is None:
+            return ()
+        settings = self.plugin.settings
+        secret = {name for name, field in settings.model_fields.items() if SecretStr.__name__ in str(field.annotation)}
+        opening = [name for name in settings.model_fields if name in secret | settings.opens_account]
+        return tuple(f"{self.prefix}{name.upper()}" for name in opening)
 
 
 def found_providers() -> tuple[FoundProvider, ...]:

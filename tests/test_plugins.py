@@ -25,7 +25,7 @@ REQUIRED: dict[str, Any] = {
     "secret_key": "s" * 32,
     "objects_signing_key": "o" * 32,
 }
-OWN = ["local", "joined", "modal", "vast", "lambda", "runpod", "kubernetes"]
+OWN = ["local", "joined", "slurm", "modal", "vast", "lambda", "runpod", "kubernetes"]
 MODULE = """
 from pydantic import Field, SecretStr
 from app.core.model.node import BillingRule, BillingStart, ProviderTraits, Tier

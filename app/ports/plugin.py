@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -27,8 +27,10 @@ class ProviderSettings(BaseSettings):
     """One provider's section of the settings: a field `api_key` of the provider `shed` is `ALLPASS_SHED_API_KEY`.
 
     Fields that open an account are of type `SecretStr`: a stack of one machine does not hand them on unasked, and they
-    never stand in a message.
+    never stand in a message. `opens_account` names fields that do so too, and are no secrets.
     """
+
+    opens_account: ClassVar[frozenset[str]] = frozenset()
 
     model_config = SettingsConfigDict(env_file=None, extra="forbid")
 

@@ -58,7 +58,8 @@ class ProviderConformance:
             assert each.create_grace_ms > 0
 
     async def test_offers_can_be_compared_and_ordered(self, harness: Harness) -> None:
-        """Every offer names its hardware, its tier and the price that will be billed; no two share a key."""
+        """Every offer names its hardware, its tier and the price that will be billed; no two share a key. Only machines
+        of one's own may cost nothing."""
         offers = await harness.provider.offers()
         assert offers
         assert len({offer.key for offer in offers}) == len(offers)
@@ -68,7 +69,7 @@ class ProviderConformance:
             assert offer.gpu_type
             assert offer.gpu_count >= 1
             assert min(offer.gpu_memory_bytes, offer.cpus, offer.memory_bytes) > 0
-            assert offer.price_per_hour > Money(0) or offer.tier is Tier.OWN  # whose price its pool says
+            assert offer.price_per_hour > Money(0) or (offer.tier is Tier.OWN and offer.price_per_hour == Money(0))
             assert offer.startup_ms >= 0
 
     # -- a machine's life

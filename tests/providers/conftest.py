@@ -13,6 +13,7 @@ from tests.providers.cloud_process import CHOSEN_AGENT, CloudProcess, processes_
 from tests.providers.emulators.process import EmulatorProcess
 from tests.providers.lambda_account import LambdaAccount
 from tests.providers.runpod_account import RunpodAccount
+from tests.slurm_cluster import SlurmCluster, slurm_cluster
 from workers.machines.processes import send_signal
 
 if TYPE_CHECKING:
@@ -127,6 +128,19 @@ def shared_runpod(shared_runpod_process: EmulatorProcess) -> Iterator[EmulatorPr
     """An emulated RunPod without delays: every test finds it without faults, switches and live pods."""
     yield shared_runpod_process
     shared_runpod_process.clean_up()
+
+
+@pytest.fixture(scope="session")
+def shared_slurm() -> Iterator[SlurmCluster]:
+    with slurm_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def slurm(shared_slurm: SlurmCluster) -> Iterator[SlurmCluster]:
+    """A real Slurm: every test finds it up, without faults and without jobs."""
+    yield shared_slurm
+    shared_slurm.clean_up()
 
 
 @pytest.fixture

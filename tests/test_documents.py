@@ -64,7 +64,7 @@ def test_the_reference_has_every_route_and_command(commands: dict[str, set[str]]
     text = (ROOT / "docs" / "reference" / "api.md").read_text()
     assert [f"### `{method} {path}`" in text for method, path, _ in named_operations().values()].count(False) == 0
     told = re.findall(
-        r"^### `allpass ([a-z-]+(?: [a-z]+)?)", (ROOT / "docs/reference/cli.md").read_text(), re.MULTILINE
+        r"^### `allpass ([a-z-]+(?: [a-z-]+)?)", (ROOT / "docs/reference/cli.md").read_text(), re.MULTILINE
     )
     assert all(any(one == name or one.startswith(f"{name} ") for one in told) for name in commands if name)
 

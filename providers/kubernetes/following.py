@@ -17,6 +17,7 @@ from providers.kubernetes.reading import at
 from providers.kubernetes.wire import KubeWire
 
 _TRUSTED_MS = 600_000  # after which a list is compared anew, whatever the watch says
+_LEAST_MS = 1_000  # a server that ends each watch at once is not asked again and again
 _log = logging.getLogger(__name__)
 
 
@@ -32,16 +33,17 @@ class FollowedObjects:
         self._listed_ms = 0
         self._following: asyncio.Task[None] | None = None
         self._is_live = False
+        self._looking = asyncio.Lock()
 
     async def rows(self) -> list[Any]:
-        fresh = self._clock.now_ms() - self._listed_ms < _TRUSTED_MS
-        if not (self._is_live and fresh):
-            await self.close()
-            rows, self._version = await self._wire.listed(self._path, OURS)
-            self._rows = {_uid(row): row for row in rows}
-            self._listed_ms = self._clock.now_ms()
-            self._following = asyncio.create_task(self._follow())
-        return list(self._rows.values())
+        async with self._looking:
+            if not (self._is_live and self._clock.now_ms() - self._listed_ms < _TRUSTED_MS):
+                await self.close()
+                rows, self._version = await self._wire.listed(self._path, OURS)
+                self._rows = {_uid(row): row for row in rows}
+                self._listed_ms = self._clock.now_ms()
+                self._following = asyncio.create_task(self._follow())
+            return list(self._rows.values())
 
     async def close(self) -> None:
         task, self._following, self._is_live = self._following, None, False
@@ -51,7 +53,9 @@ class FollowedObjects:
 
     async def _follow(self) -> None:
         try:
-            while True:
+            begun_ms = -_LEAST_MS
+            while self._clock.now_ms() - begun_ms >= _LEAST_MS:
+                begun_ms = self._clock.now_ms()
                 async with self._wire.watched(self._path, OURS, self._version) as events:
                     self._is_live = True
                     async for event in events:

@@ -24,10 +24,10 @@ from app.errors import (
 from app.ports.clock import Clock
 from app.ports.pace import Pace
 from app.ports.provider import Machine, MachineRequest, MachineStatus
-from providers.slurm.commands import Said, SlurmCommands, refusal
+from providers.slurm.commands import CommandAnswer, SlurmCommands, refusal
 from providers.slurm.history import History
 from providers.slurm.logs import JobLogs
-from providers.slurm.marks import REF, Mark, ref_of
+from providers.slurm.marks import REF, SlurmMark, ref_of
 from providers.slurm.options import SlurmOptions
 from providers.slurm.outlook import Outlook
 from providers.slurm.queue import NAME, JobLine, Patience, machine_of, read_squeue, squeue_format
@@ -154,7 +154,7 @@ class SlurmProvider:
         asked = (f"--user={self._user}", "--states=all", "--noheader", f"--format={squeue_format(nonce)}")
         return read_squeue(await self._commands.ask("squeue", *asked), nonce)
 
-    def _agreed(self, request: MachineRequest) -> tuple[SlurmShape, Mark]:
+    def _agreed(self, request: MachineRequest) -> tuple[SlurmShape, SlurmMark]:
         offer = request.offer
         if offer.provider != NAME:
             raise InvalidRequest(f"offer {offer.key} is not one of provider {NAME}")
@@ -165,10 +165,10 @@ class SlurmProvider:
             raise OfferGone(f"ALLPASS_SLURM_SHAPES has no shape {offer.offer_id} now")
         if offer.price_per_hour > request.max_price_per_hour:
             raise PriceMoved(f"{offer.key} is {offer.price_per_hour} an hour, agreed were {request.max_price_per_hour}")
-        return shape, Mark(request.label, shape.name, offer.price_per_hour.micros)
+        return shape, SlurmMark(request.label, shape.name, offer.price_per_hour.micros)
 
 
-def _submitted(said: Said) -> str:
+def _submitted(said: CommandAnswer) -> str:
     """The job's number. What is not clearly one answer or the other is OutcomeUnknown."""
     lines = said.out.split()
     found = _SUBMITTED.fullmatch(lines[-1]) if said.code == 0 and lines else None

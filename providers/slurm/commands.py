@@ -65,7 +65,7 @@ _MEANINGS: tuple[tuple[str, type[ProviderError]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandAnswer:
     code: int
     out: str
     err: str
@@ -83,7 +83,7 @@ class SlurmCommands:
         self._options = options
         self._pace = pace
 
-    async def run(self, name: str, *arguments: str, stdin: str = "") -> Said:
+    async def run(self, name: str, *arguments: str, stdin: str = "") -> CommandAnswer:
         """What it said, whatever its exit code. Raises Transient when it could not be started, and OutcomeUnknown when
         it did not end in time."""
         await self._pace.turn(CALL, self._options.call_every_ms)
@@ -101,7 +101,7 @@ class SlurmCommands:
             await _end(process)
         if len(out) > _MOST_BYTES:
             raise Transient(f"{name} answered with {len(out)} bytes, of which at most {_MOST_BYTES} are read")
-        return Said(process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
+        return CommandAnswer(process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
 
     async def ask(self, name: str, *arguments: str) -> str:
         """The answer of a command that only looks, or that may be repeated."""
@@ -129,7 +129,7 @@ class SlurmCommands:
         except OSError as error:
             raise Transient(f"{program} cannot be started: {error.strerror or error}") from error
 
-    async def _look(self, name: str, *arguments: str) -> Said:
+    async def _look(self, name: str, *arguments: str) -> CommandAnswer:
         try:
             return await self.run(name, *arguments)
         except OutcomeUnknown as error:
@@ -144,7 +144,7 @@ class SlurmCommands:
         return {**kept, "LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
 
 
-def refusal(name: str, said: Said) -> ProviderError | None:
+def refusal(name: str, said: CommandAnswer) -> ProviderError | None:
     """The error that a failed command's words stand for; None for words that are not known."""
     words = f"{said.err}\n{said.out}".lower()
     for text, kind in _MEANINGS:

@@ -10,7 +10,7 @@ from app.errors import ProviderError, RateLimited, Transient
 from app.ports.clock import Clock
 from app.ports.provider import Machine, MachineStatus
 from providers.slurm.commands import SlurmCommands
-from providers.slurm.marks import REF, Mark
+from providers.slurm.marks import REF, SlurmMark
 from providers.slurm.queue import SACCT_COLUMNS, JobLine, Patience, machine_of, read_sacct
 
 log = logging.getLogger(__name__)
@@ -64,4 +64,4 @@ class History:
             log.info("slurm: no accounting of job %s: %s", job_id, error)
             return None
         price = ZERO if before is None else before.price_per_hour
-        return read_sacct(answer, job_id, Mark(label, "", price.micros))
+        return read_sacct(answer, job_id, SlurmMark(label, "", price.micros))

@@ -16,7 +16,7 @@ REF = re.compile(r"([0-9]{1,10})-(node_[0-9A-Z]{20})")
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SlurmMark:
     """`micros`: the price per hour that was agreed; Slurm knows none."""
 
     label: str
@@ -28,12 +28,12 @@ class Mark:
         return f"allpass:{self.label}:{self.shape}:{self.micros}"
 
 
-def read_mark(comment: str) -> Mark | None:
+def read_mark(comment: str) -> SlurmMark | None:
     """None for a comment that is not one of ours."""
     found = _COMMENT.fullmatch(comment)
     if found is None or not is_id(found.group(1), "node"):
         return None
-    return Mark(found.group(1), found.group(2), int(found.group(3)))
+    return SlurmMark(found.group(1), found.group(2), int(found.group(3)))
 
 
 def ref_of(job_id: str, label: str) -> str:

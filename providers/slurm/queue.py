@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.ports.provider import Machine, MachineStatus
-from providers.slurm.marks import Mark, read_mark, ref_of
+from providers.slurm.marks import SlurmMark, read_mark, ref_of
 
 NAME = "slurm"
 # In this order: what anybody may have written comes last. `%k` is the comment.
@@ -55,7 +55,7 @@ class JobLine:
     submit_ms: int | None
     reason: str
     nodes: str
-    mark: Mark
+    mark: SlurmMark
 
     @property
     def ref(self) -> str:
@@ -90,7 +90,7 @@ def _lines(text: str, nonce: str) -> Iterator[JobLine]:
         yield JobLine(job_id, state.upper()[:40], *times, reason[:100], "" if nodes == "(null)" else nodes, mark)
 
 
-def read_sacct(text: str, job_id: str, mark: Mark) -> JobLine | None:
+def read_sacct(text: str, job_id: str, mark: SlurmMark) -> JobLine | None:
     """How a job of ours ended, as the accounting keeps it under its name: comments are kept by few clusters."""
     for row in text.split("\n"):
         cells = [cell.strip() for cell in row.split("|")]

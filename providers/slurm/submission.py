@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.core.model.money import ZERO
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
-from providers.slurm.marks import Mark
+from providers.slurm.marks import SlurmMark
 from providers.slurm.options import SlurmOptions
 from providers.slurm.queue import NAME
 from providers.slurm.shapes import SlurmShape
@@ -32,7 +32,7 @@ def resources(shape: SlurmShape) -> list[str]:
     return [*(f"--{name}={value}" for name, value in asked.items() if value is not None), *shape.options]
 
 
-def order(shape: SlurmShape, mark: Mark, options: SlurmOptions, *, log: str) -> list[str]:
+def order(shape: SlurmShape, mark: SlurmMark, options: SlurmOptions, *, log: str) -> list[str]:
     """One job, which nobody but us begins again. Nothing of the service's environment goes with it."""
     return [
         "--parsable",

@@ -8,12 +8,12 @@ import pytest
 
 from app.core.model.ids import make_id
 from app.ports.provider import MachineStatus
-from providers.slurm.marks import Mark, read_mark, ref_of
+from providers.slurm.marks import SlurmMark, read_mark, ref_of
 from providers.slurm.queue import JobLine, Patience, instant_ms, machine_of, read_sacct, read_squeue, squeue_format
 
 NONCE = "0123456789abcdef"
 LABEL = make_id("node", 1_795_000_000_000, 7)
-MARK = Mark(LABEL, "lab", 1_200_000)
+MARK = SlurmMark(LABEL, "lab", 1_200_000)
 CALM = Patience(1_000_000, 10**12)
 
 

@@ -15,7 +15,7 @@ from app.errors import InvalidRequest, NoCapacity, OutcomeUnknown, PriceMoved, T
 from app.ports.provider import Machine, MachineRequest, MachineStatus
 from providers.conformance.suite import new_label
 from providers.slurm.adapter import SlurmProvider
-from providers.slurm.marks import Mark, ref_of
+from providers.slurm.marks import SlurmMark, ref_of
 from tests.providers.cloud_process import eventually
 from tests.providers.slurm.account import adapter, job_of, request, shape
 from tests.slurm_cluster import SlurmCluster
@@ -120,7 +120,7 @@ async def test_jobs_of_others_are_neither_seen_nor_touched(slurm: SlurmCluster) 
     label = new_label()
     others = [
         slurm.submit(f"--job-name={label}", "--time=5"),
-        slurm.submit("--job-name=mine", f"--comment={Mark(label, 'a100', 0).comment}", "--time=5"),
+        slurm.submit("--job-name=mine", f"--comment={SlurmMark(label, 'a100', 0).comment}", "--time=5"),
         slurm.submit(f"--job-name={label}", "--comment=allpass", "--time=5"),
         slurm.submit("--job-name=two|\nlines", f"--comment=1|2\n{label}", "--time=5"),
     ]

@@ -15,7 +15,7 @@ from app.errors import InvalidRequest
 from app.ports.provider import MachineRequest
 from app.stack.outside import withheld_settings
 from providers.conformance.suite import new_label
-from providers.slurm.marks import Mark
+from providers.slurm.marks import SlurmMark
 from providers.slurm.options import SlurmOptions
 from providers.slurm.plugin import SlurmSettings
 from providers.slurm.script import batch_script
@@ -92,7 +92,7 @@ def test_a_stack_of_one_machine_asks_no_cluster_unasked() -> None:
 def test_what_sbatch_is_told() -> None:
     """All of the shape, never begun again by others, without our environment, and no secret."""
     one = shape(account="lab", qos="long", constraint="a100&nvlink", time_limit="8:00:00", options=("--nice=10",))
-    mark = Mark(new_label(), one.name, 5)
+    mark = SlurmMark(new_label(), one.name, 5)
     told = order(one, mark, SlurmOptions((one,)), log="/dev/null")
     for wanted in ("--no-requeue", "--export=NONE", "--parsable", "--account=lab", "--qos=long", "--gres=gpu:1",
                    "--constraint=a100&nvlink", "--cpus-per-task=2", "--mem=1024M", "--time=8:00:00", "--nice=10",
@@ -103,7 +103,7 @@ def test_what_sbatch_is_told() -> None:
 def test_a_short_life_is_not_cut_shorter_by_a_notice() -> None:
     """Slurm sends it up to a minute early; of ten minutes and more that is little."""
     one = shape(time_limit="9")
-    told = order(one, Mark(new_label(), one.name, 0), SlurmOptions((one,)), log="/dev/null")
+    told = order(one, SlurmMark(new_label(), one.name, 0), SlurmOptions((one,)), log="/dev/null")
     assert not any(word.startswith("--signal") for word in told)
 
 

@@ -153,7 +153,7 @@ def _of_kind(pool: Pool, host: OwnHost, kind: str, left: int | None) -> list[Off
     return [
         Offer(
             provider=JOINED,
-            offer_id=f"{host.host_id}-{count}x{kind}",
+            offer_id=offer_id_of(host.host_id, count, kind),
             tier=Tier.OWN,
             gpu_type=kind,
             gpu_count=count,
@@ -169,6 +169,11 @@ def _of_kind(pool: Pool, host: OwnHost, kind: str, left: int | None) -> list[Off
         )
         for count in _sizes(number)
     ]
+
+
+def offer_id_of(host_id: str, count: int, kind: str) -> str:
+    """What an offer of so many GPUs of a kind on a host is called."""
+    return f"{host_id}-{count}x{kind}"
 
 
 def _sizes(most: int) -> list[int]:

@@ -11,7 +11,7 @@ from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.pool import JOINED, OwnHost, Pool
-from app.core.pools import ends_ms, free_of, is_open, used_gpus
+from app.core.pools import ends_ms, free_of, is_open, offer_id_of, used_gpus
 from app.db import notify
 from app.db.connection import Connection
 from app.db.engine import Database
@@ -28,7 +28,7 @@ from app.db.pools.machines import (
 )
 from app.db.pools.offers import own_offers
 from app.db.pools.pools import read_pools
-from app.errors import NoCapacity, OfferGone, PriceMoved, Transient, Unavailable
+from app.errors import NoCapacity, OfferGone, OutcomeUnknown, PriceMoved, Transient, Unavailable
 from app.ports.clock import Clock, IdSource
 from app.ports.provider import Machine, MachineRequest, MachineStatus
 from app.services.kit.seal import Sealer
@@ -51,34 +51,46 @@ class DatabaseHosts:
 
     async def launch(self, request: MachineRequest) -> Machine:
         """See `OwnHosts.launch`."""
-        offer, now_ms = request.offer, self._clock.now_ms()
+        begun = False
+        try:
+            async with self._database.transaction() as connection:
+                begun = True
+                return await self._launch(connection, request, now_ms=self._clock.now_ms())
+        except Unavailable as error:
+            if begun:
+                raise OutcomeUnknown(f"whether a machine was ordered is not known: {error.message}") from error
+            raise Transient(f"the hosts of pools cannot be looked at: {error.message}") from error
+
+    async def _launch(self, connection: Connection, request: MachineRequest, *, now_ms: int) -> Machine:
+        offer = request.offer
         host_id, _, kind = offer.host.partition("/")
-        async with self._transaction() as connection:
-            if await lock_host(connection, host_id) is None:
-                raise OfferGone(f"{host_id} has left its pool")
-            before = [one for one in await machines_of_node(connection, request.label) if one.ended_ms is None]
-            if before:
-                return _machine(before[0], None, now_ms)
-            pool, host = await _pool_and_host(connection, host_id, now_ms=now_ms)
-            _check_price(pool, offer, request.max_price_per_hour)
-            indices = _free_indices(host, kind, offer.gpu_count)
-            machine_id = self._ids.new("mach")
-            node = await read_node(connection, request.label)
-            project = {} if node is None else {PROJECT: node.project_id}
-            order = json.dumps({**dict(request.bootstrap), **project}, sort_keys=True)
-            machine = HostMachine(
-                machine_id=machine_id,
-                host_id=host_id,
-                node_id=request.label,
-                gpu_indices=indices,
-                price_micros=pool.price.micros * offer.gpu_count,
-                created_ms=now_ms,
-                sealed_order=self._sealer.seal(SEALED_FOR, machine_id, order),
-                order_key_id=self._sealer.key_id,
-            )
-            await add_machine(connection, machine)
-            await raise_version(connection, host_id)
-            await notify.host(connection, host_id)
+        if await lock_host(connection, host_id) is None:
+            raise OfferGone(f"{host_id} has left its pool")
+        if offer.offer_id != offer_id_of(host_id, offer.gpu_count, kind):
+            raise OfferGone(f"{host_id} has no offer {offer.offer_id!r:.100}")
+        before = [one for one in await machines_of_node(connection, request.label) if one.ended_ms is None]
+        if before:
+            return _machine(before[0], None, now_ms)
+        pool, host = await _pool_and_host(connection, host_id, now_ms=now_ms)
+        _check_price(pool, offer, request.max_price_per_hour)
+        indices = _free_indices(host, kind, offer.gpu_count)
+        machine_id = self._ids.new("mach")
+        node = await read_node(connection, request.label)
+        project = {} if node is None else {PROJECT: node.project_id}
+        order = json.dumps({**dict(request.bootstrap), **project}, sort_keys=True)
+        machine = HostMachine(
+            machine_id=machine_id,
+            host_id=host_id,
+            node_id=request.label,
+            gpu_indices=indices,
+            price_micros=pool.price.micros * offer.gpu_count,
+            created_ms=now_ms,
+            sealed_order=self._sealer.seal(SEALED_FOR, machine_id, order),
+            order_key_id=self._sealer.key_id,
+        )
+        await add_machine(connection, machine)
+        await raise_version(connection, host_id)
+        await notify.host(connection, host_id)
         return _machine(machine, pool, now_ms)
 
     async def machines(self, label: str | None = None) -> Sequence[Machine]:

@@ -140,7 +140,9 @@ def test_the_server_finds_its_providers_and_the_exam_by_what_is_installed(dist: 
         "print([one.name for one in found_providers() if one.is_own], hasattr(ProviderExam, 'harness'))"
     )
     done = run(commands, "python", "-c", program, cwd=tmp_path)
-    assert done.stdout == "['joined', 'kubernetes', 'lambda', 'local', 'modal', 'runpod', 'vast'] True\n", done.stderr
+    assert done.stdout == "['joined', 'kubernetes', 'lambda', 'local', 'modal', 'runpod', 'slurm', 'vast'] True\n", (
+        done.stderr
+    )
 
 
 @pytest.fixture

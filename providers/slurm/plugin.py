@@ -84,8 +84,9 @@ class SlurmSettings(ProviderSettings):
         return value
 
 
-def _build(settings: SlurmSettings, tools: ProviderTools) -> SlurmProvider:
-    options = SlurmOptions(
+def options_of(settings: SlurmSettings, operation_timeout_s: float) -> SlurmOptions:
+    """How the settings have the cluster used. No command of a whole operation may take longer than its part."""
+    return SlurmOptions(
         shapes=tuple(settings.shapes),
         commands=settings.bin,
         conf=settings.conf,
@@ -98,9 +99,12 @@ def _build(settings: SlurmSettings, tools: ProviderTools) -> SlurmProvider:
         create_grace_ms=round(settings.create_grace_s * 1000),
         notice_s=settings.notice_s,
         call_every_ms=round(settings.call_every_s * 1000),
-        timeout_s=tools.operation_timeout_s / _SHARE,
+        timeout_s=operation_timeout_s / _SHARE,
     )
-    return SlurmProvider(options, clock=tools.clock, pace=tools.pace)
+
+
+def _build(settings: SlurmSettings, tools: ProviderTools) -> SlurmProvider:
+    return SlurmProvider(options_of(settings, tools.operation_timeout_s), clock=tools.clock, pace=tools.pace)
 
 
 PLUGIN = ProviderPlugin(SlurmSettings, _build)

@@ -22,7 +22,7 @@ from app.ports.pace import ProcessPace
 from app.system import SystemClock
 from providers.slurm.commands import SlurmCommands
 from providers.slurm.logs import JobLogs
-from providers.slurm.marks import Mark
+from providers.slurm.marks import SlurmMark
 from providers.slurm.options import SlurmOptions
 from providers.slurm.outlook import Outlook
 from providers.slurm.plugin import SlurmSettings, options_of
@@ -83,7 +83,7 @@ class Verification:
 
     async def _submit(self, shape: SlurmShape, within_s: float) -> str:
         label = make_id("node", time.time_ns() // 1_000_000, secrets.randbits(50))
-        mark = Mark(label, shape.name, 0)
+        mark = SlurmMark(label, shape.name, 0)
         self._logs.open(label, time.time_ns() // 1_000_000)
         told = order(shape, mark, self._options, log=self._logs.path_of(label))
         said = await self._commands.run("sbatch", *told, stdin=self._script(shape))

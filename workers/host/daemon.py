@@ -43,7 +43,7 @@ class Daemon:
         self._stop = threading.Event()
         self._leaving = False
         self._news = True
-        self._said_full = False
+        self._making_room: str | None = None
 
     def stop(self, *_: object) -> None:
         """From a signal: agents are left running."""
@@ -70,7 +70,8 @@ class Daemon:
             reply = self._replies.get(timeout=_TICK_S)
         except queue.Empty:
             reply = None
-        self._news |= self._machines.look() | self._guard_disk()
+        self._news |= self._machines.look()
+        self._guard_disk()
         if self._place.is_to_leave() and not self._leaving:
             self._leaving = self._news = True
         if self._news:
@@ -175,18 +176,17 @@ class Daemon:
         ours = self._machines.is_ours
         return facts_of(self._place.root, member.gives, member.nvidia_smi, member.keep_free_bytes, ours)
 
-    def _guard_disk(self) -> bool:
+    def _guard_disk(self) -> None:
         """Half of what is to stay free is gone: the machine that takes most saves its work and goes, one at a time."""
-        full = free_bytes(self._place.root) < self._member.keep_free_bytes // 2
-        if not full or self._said_full:
-            self._said_full = full
-            return False
-        largest = self._machines.largest()
-        if largest is not None:
-            _say(f"the disk is nearly full: {largest}, which takes most of it, saves its work and ends")
-            self._machines.tell_end(largest)
-        self._said_full = True
-        return False
+        if free_bytes(self._place.root) >= self._member.keep_free_bytes // 2:
+            self._making_room = None
+            return
+        if self._making_room in {one.machine_id for one in self._machines.live}:
+            return  # it saves; what that frees is seen when it is gone
+        self._making_room = self._machines.largest()
+        if self._making_room is not None:
+            _say(f"nearly fills its disk: {self._making_room}, which takes most of it, saves its work and ends")
+            self._machines.tell_end(self._making_room)
 
 
 def _say(text: str) -> None:

@@ -15,7 +15,7 @@ from app.services.kit.seal import Sealer
 from app.services.pools.sync_host import orders_of_host, report_host
 from app.settings import Settings
 
-_LOOK_EVERY_S = 5.0  # where a notification was lost
+_LOOK_EVERY_S = 15.0  # where a notification was lost
 
 
 async def sync_host(

@@ -53,7 +53,7 @@ def remove(place: HostPlace) -> None:
     """The unit, if it is there, and runs this very place."""
     unit = _UNITS / UNIT
     try:
-        if str(place.root) not in unit.read_text():
+        if _quoted(str(place.root))[1:-1] not in unit.read_text():
             return
         unit.unlink()
     except OSError:

@@ -11,4 +11,4 @@ set -eu
 cd "$(dirname -- "$0")/.."
 PYTHON=${ALLPASS_VENV:-$PWD/.venv}/bin/python
 [ -x "$PYTHON" ] || PYTHON=python3
-exec "$PYTHON" -m providers.slurm.verify
+exec "$PYTHON" -P -m providers.slurm.verify

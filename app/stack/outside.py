@@ -23,7 +23,11 @@ _PUBLIC_URL, _OBJECTS_URL = "ALLPASS_PUBLIC_URL", "ALLPASS_OBJECTS_URL"
 
 def accounts() -> dict[str, tuple[str, ...]]:
     """What `allpass up --real` can name, and the settings that open each: the installed providers, and a bucket."""
-    usable = [one for one in found_providers() if one.plugin is not None and one.name != _LOCAL]
+    usable = [
+        one
+        for one in found_providers()
+        if one.plugin is not None and one.name != _LOCAL and (one.account_variables or not one.is_own)
+    ]
     return {**{one.name: one.account_variables for one in usable}, S3: _BUCKET}
 
 

@@ -70,7 +70,7 @@ def command(place: HostPlace) -> list[str]:
     packed = archive()
     if packed is None:
         run = f"import sys; sys.path.insert(0, {str(HOME)!r}); from workers.host.command import main; "
-        return [sys.executable, "-c", run + f"sys.exit(main(['--root', {str(place.root)!r}, 'run']))"]
+        return [sys.executable, "-I", "-c", run + f"sys.exit(main(['--root', {str(place.root)!r}, 'run']))"]
     kept = place.root / PROGRAM
     if Path(packed).absolute() != kept:
         part = kept.with_suffix(".part")

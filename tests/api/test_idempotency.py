@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import secrets
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,8 @@ from app.api.app import create_app
 from app.api.context import ApiContext
 from app.api.openapi import operations
 from app.core.model.job import JobState, PauseReason
+from app.core.model.pool import Pool
+from app.db.pools.pools import PoolRow, add_pool
 from app.db.tables import idempotency_keys
 from app.ports.objects import content_key
 from tests.api.builders import add_decision, add_job
@@ -57,6 +60,11 @@ async def prepared(context: ApiContext, tenant: Tenant, path: str) -> tuple[str,
     if "{project_id}" in path:
         async with context.database.transaction() as connection:
             path = path.replace("{project_id}", await seed_project(connection))
+    if "{pool}" in path:
+        async with context.database.transaction() as connection:
+            row = PoolRow(Pool(f"p-{secrets.token_hex(8)}"), "", {}, 0)
+            await add_pool(connection, row)
+        path = path.replace("{pool}", row.pool.name)
     assert "{" not in path, f"say here how a thing for {path} is made"
     content = POSTS[template].get("requestBody", {}).get("content", {}) if template in POSTS else {}
     if not content:
@@ -64,6 +72,10 @@ async def prepared(context: ApiContext, tenant: Tenant, path: str) -> tuple[str,
     body = dict(content["application/json"]["example"])
     if template == "/v1/projects":
         body["name"] = new_id("name")  # no other project's
+    if template == "/v1/pools":
+        body |= {"name": f"p-{secrets.token_hex(8)}", "projects": []}  # no other project's either
+    if template.endswith("drain"):
+        del body["host"]
     if "app_id" in body:
         body["app_id"] = tenant.app_id
     if template == "/v1/simulations":

@@ -328,6 +328,24 @@ async def test_a_pool_with_hosts_is_not_removed_and_a_host_that_answers_is_not_f
     assert (await owner.http.delete("/v1/pools/lab")).status_code == 200
 
 
+async def test_a_report_that_is_sent_twice_has_the_effect_of_one(
+    context: ApiContext, host: HostCaller, own: DatabaseHosts
+) -> None:
+    """An answer may be lost: the host says the same again, and hears the same."""
+
+    async def rows() -> list[Any]:
+        async with context.database.transaction() as connection:
+            return [tuple(row) for table in (hosts, host_machines) for row in await connection.execute(table.select())]
+
+    first = await own.launch(request_of(await offer_of(own)))
+    second = await own.launch(request_of(await offer_of(own), "node_2"))
+    host.running = [{"id": first.ref, "state": "running"}, {"id": second.ref, "state": "ended", "detail": "it fell"}]
+    told, left = await host.told(), await rows()
+    assert await host.told() == told
+    assert await rows() == left
+    assert [order["id"] for order in told["machines"]] == [first.ref]
+
+
 async def test_an_order_is_heard_at_once(listening: None, host: HostCaller, own: DatabaseHosts) -> None:
     """The call waits for it, and not for its time to be over."""
     await host.told()

@@ -115,7 +115,10 @@ class DatabaseHosts:
         now_ms = self._clock.now_ms()
         async with self._transaction() as connection:
             found = await find_machine(connection, ref)
-            if found is None or not await set_ending(connection, ref, now_ms=now_ms):
+            if found is None:
+                return
+            await lock_host(connection, found.host_id)  # as whoever reports it does first, too
+            if not await set_ending(connection, ref, now_ms=now_ms):
                 return
             await raise_version(connection, found.host_id)
             await notify.host(connection, found.host_id)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.folders import open_to_all
+from workers.agent.errors import Forgotten
 from workers.host import daemon
 from workers.host.daemon import Daemon
 from workers.host.machines import KeptMachine
@@ -54,3 +55,15 @@ def test_one_after_the_other_until_there_is_room(place: HostPlace, monkeypatch: 
     free[0] = 1
     working._guard_disk()
     assert machines.told == ["mach_A", "mach_B"], "nothing is left to end"
+
+
+@pytest.mark.parametrize(("code", "counts"), [("unauthenticated", True), ("", False), ("forbidden", False)])
+def test_only_the_service_itself_ends_a_membership(place: HostPlace, code: str, counts: bool) -> None:
+    """A proxy that answers 403 for it ends nothing that runs."""
+    working = Daemon(place, Member("http://127.0.0.1:1", "host_1", "token", "lab", "cpus"))
+
+    def refused(*_: object, **__: object) -> None:
+        raise Forgotten(403, code, "no")
+
+    working._api.sync = refused  # type: ignore[assignment,method-assign]  # what the network says
+    assert (working._tell() is not None) == counts

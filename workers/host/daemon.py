@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import queue
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -56,7 +57,11 @@ class Daemon:
             threading.Thread(target=work, name=work.__name__, daemon=True).start()
         code: int | None = None
         while code is None and not self._stop.is_set():
-            code = self._turn()
+            try:
+                code = self._turn()
+            except (OSError, subprocess.SubprocessError) as error:  # of this host: what runs here goes on, and so do we
+                _say(f"could not do all that it should: {error}")
+                self._stop.wait(_PAUSE_S)
         self._stop.set()
         self._transport.close()
         if code is None:
@@ -85,7 +90,7 @@ class Daemon:
         try:
             told = self._sync(0.0)
         except Forgotten as error:
-            return error
+            return error if _is_ours(error) else None
         except AgentError:
             return None
         self._news = False
@@ -98,10 +103,10 @@ class Daemon:
             try:
                 self._replies.put(self._sync(WAIT_S))
                 pause_s = _PAUSE_S
-            except Forgotten as error:
-                self._replies.put(error)
-                return
             except (AgentError, OSError) as error:
+                if isinstance(error, Forgotten) and _is_ours(error):
+                    self._replies.put(error)
+                    return
                 if self._stop.is_set():
                     return
                 _say(f"no answer, trying again in {pause_s:g} s: {error}")
@@ -187,6 +192,12 @@ class Daemon:
         if self._making_room is not None:
             _say(f"nearly fills its disk: {self._making_room}, which takes most of it, saves its work and ends")
             self._machines.tell_end(self._making_room)
+
+
+def _is_ours(error: Forgotten) -> bool:
+    """Whether the service itself says that it knows us no more: a proxy on the way may refuse anything, and nothing
+    that runs well is ended for that."""
+    return error.code == "unauthenticated"
 
 
 def _say(text: str) -> None:

@@ -301,6 +301,19 @@ async def test_a_host_that_was_started_anew_has_lost_what_ran_there(host: HostCa
     assert (found.status, found.detail) == (MachineStatus.ENDED, "the host was started anew")
 
 
+async def test_a_call_that_was_overtaken_ends_nothing(host: HostCaller, own: DatabaseHosts, clock: Any) -> None:
+    """It was written before the machine began. What a host still does not know of after a while is over."""
+    machine = await own.launch(request_of(await offer_of(own)))
+    host.running = [{"id": machine.ref, "state": "running"}]
+    await host.told()
+    host.running = []
+    await host.told()
+    assert (await looked(own, machine)).status is MachineStatus.RUNNING
+    clock.advance(s=121)
+    await host.told()
+    assert (await looked(own, machine)).detail == "the host knows of it no more"
+
+
 async def test_a_host_leaves_when_nothing_runs_there(owner: Tenant, host: HostCaller, own: DatabaseHosts) -> None:
     """Until then its machines are told to be gone by an instant; after that its token opens nothing."""
     machine = await own.launch(request_of(await offer_of(own)))

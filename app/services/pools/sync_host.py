@@ -25,6 +25,7 @@ from app.services.pools.join_host import facts_of, tell_offers
 from app.services.pools.own_hosts import SEALED_FOR
 
 LEAVE_WITHIN_MS = 1_200_000
+_UNDERWAY_MS = 120_000  # longer than any call of a host may take
 _DEAD = frozenset({*GONE_NODE_STATES, NodeState.TERMINATING})
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ async def _take_in(
     over: dict[str, str] = {}
     for machine in await live_machines(connection, host.host_id):
         report = said.get(machine.machine_id)
-        why = _why_over(host, machine, report, request.boot_id)
+        why = _why_over(host, machine, report, request.boot_id, now_ms)
         if report is not None and report.log:
             await set_log_tail(connection, machine.machine_id, storable_text(report.log))
         if why is not None:
@@ -98,13 +99,18 @@ async def _take_in(
     return over
 
 
-def _why_over(host: HostRow, machine: HostMachine, report: HostMachineReport | None, boot_id: str) -> str | None:
+def _why_over(
+    host: HostRow, machine: HostMachine, report: HostMachineReport | None, boot_id: str, now_ms: int
+) -> str | None:
     """Why the machine is over, in words; None while it is not, or is still to be started."""
     if report is not None:
         return (report.detail or "its agent has ended") if report.state == "ended" else None
     if machine.started_ms is None:
         return "it was never started" if machine.ending_ms is not None else None
-    return "the host was started anew" if boot_id != host.boot_id else "the host knows of it no more"
+    if boot_id != host.boot_id:
+        return "the host was started anew"
+    # A host's calls may overtake each other: one that was written before the machine began does not know of it.
+    return "the host knows of it no more" if now_ms - machine.started_ms > _UNDERWAY_MS else None
 
 
 def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> bool:

@@ -75,7 +75,7 @@ async def prepared(context: ApiContext, tenant: Tenant, path: str) -> tuple[str,
     if template == "/v1/pools":
         body |= {"name": f"p-{secrets.token_hex(8)}", "projects": []}  # no other project's either
     if template.endswith("drain"):
-        del body["host"]
+        body["host"] = None  # the pool as a whole
     if "app_id" in body:
         body["app_id"] = tenant.app_id
     if template == "/v1/simulations":

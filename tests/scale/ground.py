@@ -21,6 +21,8 @@ MANY = 50_000
 APPS = 10_000
 GONE_NODES = 20_000
 EVENTS = 100_000
+POOLS = 250
+HOSTS = 2_500
 METERED_MS = T0_MS + 3_600_000  # up to when the busy node's meter was read
 _LONG_AGO_MS = T0_MS + 1_000
 
@@ -57,6 +59,7 @@ async def lay_out(connection: AsyncConnection) -> Ground:
     checkpoint_id = await _checkpoint(connection, project_id, job_id)
     await _records(connection, project_id, job_id, node_id)
     await _decisions(connection)
+    await _pools(connection)
     return Ground(project_id, app, job_id, node_id, checkpoint_id)
 
 
@@ -215,6 +218,24 @@ async def _decisions(connection: AsyncConnection) -> None:
         at=_LONG_AGO_MS,
         job=_first_of("job_0"),
         count=MANY,
+    )
+
+
+async def _pools(connection: AsyncConnection) -> None:
+    """Each host has a GPU, and calls."""
+    statement = "INSERT INTO pools (name, launcher, price_micros, created_ms) SELECT 'pool' || n, 'joined', 0, :at"
+    await _run(connection, statement + " FROM generate_series(1, :count) n", at=T0_MS, count=POOLS)
+    await _run(
+        connection,
+        """INSERT INTO hosts (id, pool, name, nonce_sha256, boot_id, facts, joined_ms, heard_ms)
+           SELECT :host || lpad(n::text, 7, '0'), 'pool' || (1 + n % :pools), 'node' || n, decode(md5('' || n), 'hex'),
+                  'boot', '{"cpus": 8, "memory_bytes": 64000000000,
+                            "gpus": [{"index": 0, "type": "A100-80GB", "memory_bytes": 80000000000}]}', :at, :at
+           FROM generate_series(1, :count) n""",
+        host=_first_of("host_1"),
+        pools=POOLS,
+        at=METERED_MS,
+        count=HOSTS,
     )
 
 

@@ -19,7 +19,7 @@ from app.storage.directory import DirectoryStore
 from tests.api.conftest import SIGNING_KEY, client
 from tests.api.document import named_operations
 from tests.conftest import CountingIds, ManualClock
-from tests.scale.ground import APPS, EVENTS, GONE_NODES, MANY, METERED_MS, Ground, past_job, waiting_job
+from tests.scale.ground import APPS, EVENTS, GONE_NODES, MANY, METERED_MS, POOLS, Ground, past_job, waiting_job
 from tests.scale.statements import counted
 
 _FEW = 20
@@ -46,6 +46,7 @@ _MUCH = {
     "list_jobs": 2 * MANY,
     "list_job_lines": 2 * MANY,
     "list_metrics": MANY,
+    "list_pools": POOLS,
     "list_ticks": MANY,
 }
 _FILTERS: list[dict[str, Any]] = [
@@ -145,6 +146,7 @@ def _at(path: str, ground: Ground, job_id: str) -> str:
         checkpoint_id=ground.checkpoint_id,
         sweep_id="sweep_01MCC5RM000000000000",
         calibration_id="cal_01MCC5RM000000000000",
+        pool="pool7",
         provider="modal",
         sha256="a" * 64,
         tick_id=MANY,

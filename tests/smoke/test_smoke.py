@@ -147,7 +147,7 @@ def test_a_company_that_the_service_has_no_account_at_is_refused_with_those_it_h
     """Any provider may be named, one of a package from outside too: the service knows which there are."""
     screen = Screen()
     assert run(wishes(stack, "shed", tmp_path), say=screen, asks=lambda _: True) == FAILED
-    assert "this service has no account at shed; it has lambda, modal, vast" in screen.text
+    assert "this service has no account at shed; it has joined, lambda, modal, vast" in screen.text
 
 
 def test_a_set_up_that_is_wrong_is_refused_before_anything_is_rented(

@@ -35,7 +35,7 @@ class ServingDoor:
         """From now on this process answers for the server."""
         self._post("begin", {"instance": self._instance})
 
-    def take(self, wait_s: float, holding: Sequence[str]) -> dict[str, Any] | None:
+    def take(self, wait_s: float, holding: Sequence[str] = ()) -> dict[str, Any] | None:
         """The next request beside those that are held, waited for as long; None where there is none. What was taken and
         never arrived here is given again."""
         held = {"holding": list(holding)} if holding else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.node import GONE_NODE_STATES
 from app.core.model.pool import JOINED, HostGpu, OwnHost
+from app.db.arrays import is_one_of
 from app.db.tables import host_machines, hosts, nodes
 from app.db.unreadable import RowReading
 
@@ -79,11 +80,10 @@ async def lock_host(connection: AsyncConnection, host_id: str) -> HostRow | None
     return await _one(connection, select(hosts).where(hosts.c.id == host_id).with_for_update())
 
 
-async def hosts_of(connection: AsyncConnection, pool: str | None = None) -> list[HostRow]:
-    """Those that have not left, of one pool or of all, in the order in which they joined."""
-    statement = select(hosts).where(_here()).order_by(hosts.c.id)
-    rows = await connection.execute(statement if pool is None else statement.where(hosts.c.pool == pool))
-    return [_host_row(row) for row in rows]
+async def hosts_of(connection: AsyncConnection, pools: Collection[str]) -> list[HostRow]:
+    """Of these pools, those that have not left, the oldest first."""
+    statement = select(hosts).where(_here(), is_one_of(hosts.c.pool, pools)).order_by(hosts.c.id)
+    return [_host_row(row) for row in await connection.execute(statement)]
 
 
 async def set_heard(

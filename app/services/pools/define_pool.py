@@ -65,7 +65,7 @@ async def drain_pool(connection: Connection, name: str, *, within_ms: int | None
 async def remove_pool(connection: Connection, name: str) -> PoolRow:
     """Raises NotFound, and Conflict while hosts are in it or something runs there."""
     row = await _locked(connection, name)
-    hosts = await hosts_of(connection, name)
+    hosts = await hosts_of(connection, [name])
     if hosts:
         raise Conflict(
             f"{len(hosts)} hosts are in pool {name}: have them leave first (allpass node leave there, or allpass pool "

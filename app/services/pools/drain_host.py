@@ -26,7 +26,7 @@ async def set_host_ends(connection: Connection, host: HostRow, *, now_ms: int) -
 
 async def find_in_pool(connection: Connection, pool: str, named: str) -> HostRow:
     """A host by its id or name. Raises NotFound, and Conflict for a name that several have."""
-    found = [one for one in await hosts_of(connection, pool) if named in (one.host_id, one.name)]
+    found = [one for one in await hosts_of(connection, [pool]) if named in (one.host_id, one.name)]
     if not found:
         raise NotFound(f"there is no host {named!r:.80} in pool {pool} (allpass pool show {pool})")
     if len(found) > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.model.pool import OwnHost
@@ -32,7 +32,7 @@ class ShownPool:
 async def list_pools(connection: Connection, *, after: str | None, limit: int, now_ms: int) -> list[ShownPool]:
     """By name, those behind `after`."""
     rows = [row for row in await read_pools(connection) if after is None or row.pool.name > after][:limit]
-    hosts = await _hosts(connection, None, now_ms=now_ms)
+    hosts = await _hosts(connection, [row.pool.name for row in rows], now_ms=now_ms)
     return [_shown(row, hosts, now_ms) for row in rows]
 
 
@@ -41,13 +41,13 @@ async def show_pool(connection: Connection, name: str, *, now_ms: int) -> ShownP
     row = await find_pool(connection, name)
     if row is None:
         raise NotFound(f"there is no pool {name!r:.80} (allpass pool list shows those that there are)")
-    return _shown(row, await _hosts(connection, name, now_ms=now_ms), now_ms)
+    return _shown(row, await _hosts(connection, [name], now_ms=now_ms), now_ms)
 
 
-async def _hosts(connection: Connection, pool: str | None, *, now_ms: int) -> Mapping[str, list[ShownHost]]:
+async def _hosts(connection: Connection, pools: Collection[str], *, now_ms: int) -> Mapping[str, list[ShownHost]]:
     seen = {one.host_id: one for one in await seen_hosts(connection, now_ms=now_ms)}
     found: dict[str, list[ShownHost]] = {}
-    for row in await hosts_of(connection, pool):
+    for row in await hosts_of(connection, pools):
         shown = ShownHost(row, seen.get(row.host_id), _host_state(row, now_ms))
         found.setdefault(row.pool, []).append(shown)
     return found

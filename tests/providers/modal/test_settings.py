@@ -27,7 +27,10 @@ def settings(**given: Any) -> Settings:
 async def names(of: Settings) -> dict[str, list[str]]:
     """The providers that are built, each with the offers it would show, without a call."""
     providers = build_providers(of, WallClock(), cast("Any", None))
-    shown = {name: [offer.key for offer in each._catalogue.offers()] for name, each in providers.items()}
+    companies = {
+        name: each for name, each in providers.items() if name != "joined"
+    }  # a team's own hosts need no account
+    shown = {name: [offer.key for offer in each._catalogue.offers()] for name, each in companies.items()}
     for provider in providers.values():
         await provider.close()
     return shown

@@ -1,6 +1,14 @@
 /** The shapes of jobs and of what they leave behind: sdk/allpass/wire is their source. Money is integer micro-dollars. */
 
-export type TierName = "serverless" | "marketplace" | "conventional";
+export const RENTED_TIERS = ["serverless", "marketplace", "conventional"] as const;
+/** A team's own machines come first: they are paid for in any case. */
+export const TIERS = ["own", ...RENTED_TIERS] as const;
+export type TierName = (typeof TIERS)[number];
+
+/** The columns of a table: own machines have one where there are any. */
+export function tierColumns(hasOwn: boolean): readonly TierName[] {
+  return hasOwn ? TIERS : RENTED_TIERS;
+}
 
 export const STATUSES = ["running", "starting", "checkpointing", "waiting", "queued", "paused", "succeeded", "failed", "cancelled"] as const;
 export type JobStatus = (typeof STATUSES)[number];

@@ -3,6 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { all, get } from "../../api/client";
+import { TIERS, tierColumns } from "../../api/jobs";
 import { count, money, plural } from "../../format";
 import { Command } from "../../parts/command";
 import { Empty } from "../../parts/empty";
@@ -14,7 +15,7 @@ import { route, setQuery } from "../../route";
 import { askedOffers, datesOf, microsOf, offerFilters, offersCommand, priceTable, type OfferFilters, type PriceRow } from "./market";
 import { Choice } from "./node-filters";
 import { OfferTable } from "./offer-table";
-import { TIERS, type Offer, type Provider } from "./shapes";
+import type { Offer, Provider } from "./shapes";
 
 const ANEW_MS = 60_000;
 const MOST = 2_000;
@@ -46,16 +47,17 @@ export function MarketTab() {
 function Prices({ reading, prices, filters }: { reading: Reading<unknown>; prices: PriceRow[] | null; filters: OfferFilters }) {
   if (!prices) return reading.error ? <Failure error={reading.error} again={reading.again} /> : <Loading what="Reading the prices" />;
   if (!prices.length) return <Empty title="No provider offers anything now." />;
+  const tiers = tierColumns(prices.some((row) => row.cells.own !== null));
   return (
     <div class="scroll" tabIndex={0} role="group" aria-label="Lowest prices">
       <table class="tabled prices">
         <caption>Press a price to see its offers.</caption>
-        <thead><tr><th scope="col">GPU</th>{TIERS.map((tier) => <th key={tier} scope="col" class="number"><Tier tier={tier} /></th>)}</tr></thead>
+        <thead><tr><th scope="col">GPU</th>{tiers.map((tier) => <th key={tier} scope="col" class="number"><Tier tier={tier} /></th>)}</tr></thead>
         <tbody>
           {prices.map((row) => (
             <tr key={row.gpu}>
               <th scope="row">{row.gpu}</th>
-              {TIERS.map((tier) => <td key={tier} class="number"><PriceCell row={row} tier={tier} chosen={filters.gpu === row.gpu && filters.tier === tier} /></td>)}
+              {tiers.map((tier) => <td key={tier} class="number"><PriceCell row={row} tier={tier} chosen={filters.gpu === row.gpu && filters.tier === tier} /></td>)}
             </tr>
           ))}
         </tbody>

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 
+import { tierColumns } from "../../api/jobs";
 import { askedOffers, datesOf, microsOf, offerFilters, offersCommand, priceTable, quoted } from "./market";
 import type { Offer } from "./shapes";
 
@@ -29,6 +30,12 @@ it("has the lowest price of each GPU in each tier, the cheapest GPU first", () =
   expect(table.map((row) => [row.gpu, row.lowest])).toEqual([["RTX4090", 300_000], ["A100", 600_000]]);
   expect(table[1]!.cells.marketplace).toEqual({ lowest: 600_000, offers: 11, providers: ["vast", "other"] });
   expect(table[1]!.cells.conventional).toBeNull();
+});
+
+it("has a team's own GPUs among them, and a column for those only where there are any", () => {
+  const [row] = priceTable([{ name: "joined", prices: [{ tier: "own", gpu_type: "A100", offers: 2, lowest: 0, highest: 0 }] }]);
+  expect([row!.lowest, row!.cells.own?.offers]).toEqual([0, 2]);
+  expect([tierColumns(true)[0], tierColumns(false)[0]]).toEqual(["own", "serverless"]);
 });
 
 it("tells the earliest day of each provider's prices", () => {

@@ -1,7 +1,7 @@
 /** Which offers one looks at, and the lowest price of each type of GPU in each tier. Pure. */
 
-import type { TierName } from "../../api/jobs";
-import { TIERS, type Offer, type Provider, type ProviderPrices } from "./shapes";
+import { TIERS, type TierName } from "../../api/jobs";
+import type { Offer, Provider, ProviderPrices } from "./shapes";
 
 export interface OfferFilters {
   gpu: string | null;
@@ -48,7 +48,7 @@ export function priceTable(providers: readonly Pick<Provider, "name" | "prices">
   const rows = new Map<string, PriceRow>();
   for (const { name, prices } of providers) {
     for (const price of prices) {
-      const row = rows.get(price.gpu_type) ?? { gpu: price.gpu_type, cells: { serverless: null, marketplace: null, conventional: null }, lowest: Infinity };
+      const row = rows.get(price.gpu_type) ?? { gpu: price.gpu_type, cells: { own: null, serverless: null, marketplace: null, conventional: null }, lowest: Infinity };
       rows.set(price.gpu_type, row);
       row.cells[price.tier] = together(row.cells[price.tier], price, name);
       row.lowest = Math.min(row.lowest, price.lowest);

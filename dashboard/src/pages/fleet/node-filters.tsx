@@ -1,9 +1,10 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 
+import { TIERS } from "../../api/jobs";
 import { count } from "../../format";
 import { setQuery } from "../../route";
 import { SORTS, statesOf, type NodeFilters, type NodeRow } from "./nodes";
-import { TIERS, type Node } from "./shapes";
+import type { Node } from "./shapes";
 
 const PAUSE_MS = 200; // between the last key and the search
 const SORT_WORDS = { newest: "newest first", dearest: "dearest first", idle: "most idle first" } as const;

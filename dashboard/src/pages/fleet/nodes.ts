@@ -1,7 +1,7 @@
 /** Machines as one looks at them: filtered, in groups of tier and provider, with what is busy, free and idle. Pure. */
 
-import type { JobLine } from "../../api/jobs";
-import { TIERS, type Node } from "./shapes";
+import { TIERS, type JobLine } from "../../api/jobs";
+import type { Node } from "./shapes";
 
 export interface NodeFilters {
   state: string | null; // null: all that are paid for; "ended"; or one state

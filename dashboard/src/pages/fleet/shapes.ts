@@ -2,8 +2,6 @@
 
 import type { TierName } from "../../api/jobs";
 
-export const TIERS: readonly TierName[] = ["serverless", "marketplace", "conventional"];
-
 export interface Node {
   id: string;
   provider: string;

@@ -56,6 +56,11 @@ describe("its layout", () => {
     expect(layout.deadline).toBeNull();
     expect(layout.beyond).toEqual(["deadline 2 h 23 min from now"]);
   });
+  it("has a lane for a team's own machines, above all that is rented", () => {
+    const story = storyOf(job(), [stay("serverless", 10, 20, 100, "migrated"), stay("own", 90, 104, null)], EVENTS, T0 + 400_000);
+    const layout = layoutOf(story, { over: false, finish: null, deadline: T0 + 9e6 });
+    expect(layout.lanes.map((lane) => [lane.name, lane.bars.length])).toEqual([["waiting", 1], ["own", 2], ["serverless", 2]]);
+  });
   it("is as long as the job where that is over", () => {
     const layout = layoutOf(storyOf(job({ ended_at: at(400), status: "succeeded" }), STAYS, [], 0), { over: true, finish: null, deadline: T0 + 200_000 });
     expect(layout).toMatchObject({ now: null, finish: null, deadline: { left: 50 }, beyond: [] });

@@ -1,6 +1,6 @@
 /** Where everything of a story stands on its axis, in percent of the width. Pure. */
 
-import type { TierName } from "../../api/jobs";
+import { TIERS, type TierName } from "../../api/jobs";
 import { duration } from "../../format";
 import type { Mark, Story, Stretch } from "./story";
 
@@ -38,7 +38,7 @@ export interface Ahead {
   deadline: number;
 }
 
-const LANES: readonly LaneName[] = ["waiting", "serverless", "marketplace", "conventional"];
+const LANES: readonly LaneName[] = ["waiting", ...TIERS];
 const AHEAD = 0.6; // so much of the time so far is shown of the time to come, at most
 const MOST_MARKS = 80; // of a kind: more would be one smear
 const TICKS_MS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800].map((s) => s * 1000);

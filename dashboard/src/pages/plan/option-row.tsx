@@ -1,10 +1,10 @@
 import type { TierName } from "../../api/jobs";
 import { bytes, count, duration, hourly, money } from "../../format";
 import { gpus } from "../../parts/place";
-import { barOf, bestOf, layoutInWords, sourceInWords, TIERS, VERDICTS } from "./options";
+import { barOf, bestOf, layoutInWords, sourceInWords, VERDICTS } from "./options";
 import type { PlanOffer, PlanOption } from "./shapes";
 
-export function OptionRow({ option, chosen }: { option: PlanOption; chosen: boolean }) {
+export function OptionRow({ option, chosen, tiers }: { option: PlanOption; chosen: boolean; tiers: readonly TierName[] }) {
   const verdict = VERDICTS[option.verdict];
   return (
     <tr class={chosen ? "chosen-row" : ""}>
@@ -14,7 +14,7 @@ export function OptionRow({ option, chosen }: { option: PlanOption; chosen: bool
       </th>
       <td><MemoryBar option={option} /></td>
       <td class="number">{option.step_ms === null ? "–" : stepTime(option.step_ms)}<small class="faint">{sourceInWords(option)}</small></td>
-      {TIERS.map((tier) => <td key={tier} class="number"><OfferCell offer={bestOf(option.offers, tier)} tier={tier} runs={option.verdict !== "no"} /></td>)}
+      {tiers.map((tier) => <td key={tier} class="number"><OfferCell offer={bestOf(option.offers, tier)} tier={tier} runs={option.verdict !== "no"} /></td>)}
       <td class="plan-layout">{layoutInWords(option.layout)}{option.exact && <span class="faint"> · run symbolically</span>}{option.calibrated_by > 0 && <span class="faint"> · corrected by {count(option.calibrated_by)} runs</span>}</td>
     </tr>
   );

@@ -4,8 +4,6 @@ import type { TierName } from "../../api/jobs";
 import { plural } from "../../format";
 import type { MemoryRange, PlanLayout, PlanOffer, PlanOption } from "./shapes";
 
-export const TIERS: readonly TierName[] = ["serverless", "marketplace", "conventional"];
-
 /** The best of each tier: the service has them in that order. */
 export function bestOf(offers: readonly PlanOffer[], tier: TierName): PlanOffer | null {
   return offers.find((one) => one.tier === tier) ?? null;

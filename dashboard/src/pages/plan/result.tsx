@@ -1,11 +1,12 @@
 import { useState } from "preact/hooks";
 
+import { tierColumns } from "../../api/jobs";
 import { bytes, count, hourly, plural } from "../../format";
 import { Empty } from "../../parts/empty";
 import { gpus } from "../../parts/place";
 import { href, route } from "../../route";
 import { OptionRow } from "./option-row";
-import { parted, size, TIERS } from "./options";
+import { parted, size } from "./options";
 import { changed, fieldsOf, inAddress } from "./request";
 import type { Plan, PlanOption, PlanRemedy } from "./shapes";
 
@@ -28,11 +29,12 @@ export function Result({ plan }: { plan: Plan }) {
 }
 
 function Table({ rows, chosen }: { rows: readonly [PlanOption, number][]; chosen: number | null }) {
+  const tiers = tierColumns(rows.some(([{ offers }]) => offers.some(({ tier }) => tier === "own")));
   return (
     <div class="scroll" tabIndex={0} role="group" aria-label="What fits">
       <table class="plan-table">
-        <thead><tr><th>GPUs</th><th>Memory of each</th><th class="number">A step</th>{TIERS.map((tier) => <th key={tier} class="number"><span class={`tier ${tier}`}>{tier}</span></th>)}<th>Layout</th></tr></thead>
-        <tbody>{rows.map(([option, at]) => <OptionRow key={at} option={option} chosen={at === chosen} />)}</tbody>
+        <thead><tr><th>GPUs</th><th>Memory of each</th><th class="number">A step</th>{tiers.map((tier) => <th key={tier} class="number"><span class={`tier ${tier}`}>{tier}</span></th>)}<th>Layout</th></tr></thead>
+        <tbody>{rows.map(([option, at]) => <OptionRow key={at} option={option} chosen={at === chosen} tiers={tiers} />)}</tbody>
       </table>
     </div>
   );

@@ -1,6 +1,6 @@
 /** What came of a simulation, as rows of a table, parts of bars and lines of charts. Pure. */
 
-import type { TierName } from "../../api/jobs";
+import { RENTED_TIERS } from "../../api/jobs";
 import { count, duration, percent } from "../../format";
 import type { Line } from "../../parts/chart-data";
 import { lineColour } from "../../parts/colours";
@@ -91,10 +91,8 @@ export function courseLines(policies: readonly SimulatedPolicy[], pick: (course:
   });
 }
 
-const TIERS: readonly TierName[] = ["serverless", "marketplace", "conventional"];
-
 export function machineLines(course: Course): Line[] {
-  return TIERS.filter((tier) => course[tier].some((value) => value > 0)).map((tier) => ({ label: tier, colour: `--${tier}`, points: hours(course, course[tier]) }));
+  return RENTED_TIERS.filter((tier) => course[tier].some((value) => value > 0)).map((tier) => ({ label: tier, colour: `--${tier}`, points: hours(course, course[tier]) }));
 }
 
 function hours(course: Course, values: readonly (number | null)[]): (readonly [number, number])[] {

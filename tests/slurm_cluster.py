@@ -235,7 +235,10 @@ class SlurmCluster:
 
     def until(self, job_id: str, *states: str) -> dict[str, str]:
         """The job, once it is in one of these states."""
-        return self._await(lambda: (job := self.job(job_id))["JobState"] in states and job, f"{job_id} to be {states}")
+        try:
+            return self._await(lambda: (job := self.job(job_id))["JobState"] in states and job, f"a state of {states}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.job(job_id)}") from None
 
     def resume(self, node: str) -> None:
         """After it was taken down by hand; one that has come back by itself is left alone."""

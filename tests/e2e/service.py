@@ -181,11 +181,25 @@ class Service:
         billed = {line["label"]: line["amount_micros"] for line in bill["lines"]}
         ledger = self.rows("SELECT node_id, sum(amount_micros)::bigint AS micros FROM ledger GROUP BY node_id")
         booked = {row["node_id"]: row["micros"] for row in ledger}
-        assert {node: micros for node, micros in booked.items() if micros} == {
-            node: micros for node, micros in billed.items() if micros
+        differ = {
+            node: (booked.get(node, 0), billed.get(node, 0), self._past_of(node))
+            for node in booked.keys() | billed.keys()
+            if booked.get(node, 0) != billed.get(node, 0)
         }
+        assert not differ, f"booked and billed, in micro-dollars: {differ}"
         total: int = bill["total_micros"]
         return total
+
+    def _past_of(self, node_id: str) -> str:
+        """A node's row, what happened to it, and the machines that bear its name, for the message of a failing test."""
+        rows = self.rows(f"SELECT * FROM nodes WHERE id = '{node_id}'")
+        events = self.rows(
+            f"SELECT at_ms, kind, message FROM node_events WHERE node_id = '{node_id}' ORDER BY position"
+        )
+        asked = self.rows(f"SELECT * FROM provider_operations WHERE node_id = '{node_id}' ORDER BY created_ms")
+        booked = self.rows(f"SELECT payer, from_ms, to_ms, amount_micros FROM ledger WHERE node_id = '{node_id}'")
+        machines = [one for one in self.cloud("/v1/machines")["machines"] if one["label"] == node_id]
+        return "\n".join(str(dict(one)) for one in (*rows, *events, *asked, *booked, *machines))
 
     def live_machines(self) -> list[str]:
         machines = self.cloud("/v1/machines")["machines"]

@@ -23,6 +23,7 @@ from app.services.jobs.pack_rows import plain_name
 from app.services.kit.apart import Desk, WorkBounds, work_apart
 from app.settings import Settings
 from app.simulator.asked import AskedSimulation, Generated, TraceFile, check_size, play_asked, read_sent
+from app.simulator.own.words import joined_words
 
 router = APIRouter(prefix="/v1", tags=["simulations"], route_class=OwnPath)
 ContextOf = Annotated[ApiContext, Depends(context_of)]
@@ -155,6 +156,7 @@ def _asked(body: SimulateRequest, source: TraceFile | Generated, settings: Setti
         "deadlines": body.deadlines,
         "move-seconds": None if body.move_seconds is None else f"{body.move_seconds:f}",
         "serverful-limit": None if body.serverful_limit is None else str(body.serverful_limit),
+        "pool": joined_words(body.pools) if body.pools else None,
     }
     return AskedSimulation(
         source=source,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from app.core.model.node import RENTED_TIERS
+from app.core.model.node import Tier
 from app.errors import InvalidInput, TooLarge
 from app.simulator.dynamics import Dynamics
 from app.simulator.options import Options
@@ -82,9 +82,9 @@ def play_asked(asked: AskedSimulation) -> dict[str, Any]:
     try:
         return _played(asked)
     except (InvalidInput, JobsNeverEnd) as error:  # in the words of the command line
-        param = (error.param or "policies").replace("-", "_")
+        param = (error.param or "policy").replace("-", "_")
         message = error.message.removeprefix("--")
-        raise InvalidInput(message, param="policies" if param == "policy" else param) from None
+        raise InvalidInput(message, param={"policy": "policies", "pool": "pools"}.get(param, param)) from None
 
 
 def _played(asked: AskedSimulation) -> dict[str, Any]:
@@ -167,6 +167,6 @@ def _course(seen: Dynamics) -> dict[str, Any]:
     return {
         "times_s": [seen.times_s[at] for at in places],
         "queue": [seen.queue[at] for at in places],
-        **{tier.value: [seen.machines[tier][at] for at in places] for tier in RENTED_TIERS},
+        **{tier.value: [seen.machines[tier][at] for at in places] for tier in Tier},
         "budget_s": [seen.budget_s[at] for at in places],
     }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 
 from app.core.board import Board
 from app.core.model.money import MICROS_PER_USD
-from app.core.model.node import RENTED_TIERS, Tier
+from app.core.model.node import Tier
 from app.core.model.plan import Plan, Provision, Start
 from app.core.policy import PolicyState
 
@@ -27,7 +28,7 @@ class Dynamics:
 
     times_s: list[float] = field(default_factory=list)
     queue: list[int] = field(default_factory=list)
-    machines: dict[Tier, list[int]] = field(default_factory=lambda: {tier: [] for tier in RENTED_TIERS})
+    machines: dict[Tier, list[int]] = field(default_factory=lambda: {tier: [] for tier in Tier})
     budget_s: list[float | None] = field(default_factory=list)
     rents: list[tuple[float, Tier, float]] = field(default_factory=list)
     bunched: bool = False
@@ -66,12 +67,13 @@ class CourseRecorder:
 
     def _sample(self, board: Board, state: PolicyState) -> None:
         seen = self.seen
-        conventional = sum(node.tier == Tier.CONVENTIONAL for node in board.nodes.values())
+        many = Counter(node.tier for node in board.nodes.values())
         seen.times_s.append(self._passed_s(board))
         seen.queue.append(self._queue)
         seen.machines[Tier.SERVERLESS].append(board.serverless_nodes)
-        seen.machines[Tier.MARKETPLACE].append(board.serverful_nodes - conventional)
-        seen.machines[Tier.CONVENTIONAL].append(conventional)
+        for tier in Tier:
+            if tier != Tier.SERVERLESS:
+                seen.machines[tier].append(many[tier])
         budget_ms = state.get("F_ms", -1.0)
         seen.budget_s.append(budget_ms / 1000 if budget_ms >= 0 else self._fixed_budget_s)
         self._queue = 0

@@ -60,6 +60,15 @@ async def test_worlds_settings_and_seeds_are_heeded(tenant: Tenant) -> None:
     assert {name: told["options"][name] for name in asked} == asked
 
 
+async def test_machines_of_ones_own_are_filled_first(tenant: Tenant) -> None:
+    """As with `--pool`: what they take need not be rented, and when they were in use is told."""
+    rented = (await played(tenant, policies=["allpass"]))["policies"][0]
+    told = await played(tenant, policies=["allpass"], pools=["lab:2x8xA100@0.10", "8xA100"])
+    assert told["options"]["pool"] == "lab:2x8xA100@0.10+8xA100"
+    assert told["policies"][0]["figures"]["cost_usd"] < rented["figures"]["cost_usd"]
+    assert max(told["policies"][0]["course"]["own"]) > 0 == max(rented["course"]["own"])
+
+
 async def test_a_trace_is_read_kept_and_played(tenant: Tenant, stranger: Tenant) -> None:
     """Packed or not; its jobs without an end are counted. Another project does not have it."""
     for content in (CSV, gzip.compress(CSV)):
@@ -102,6 +111,8 @@ async def test_what_is_no_trace_is_told_by_its_line(tenant: Tenant, content: byt
     ("changes", "param"),
     [
         ({"policies": ["allpas"]}, "policies"),
+        ({"pools": ["eight"]}, "pools"),
+        ({"pools": ["lab:8xA100", "lab:8xH100"]}, "pools"),
         ({"knowledge": "/etc/passwd"}, "knowledge"),
         ({"deadlines": "soon"}, "deadlines"),
         ({"settings": {"market": 1}}, "market"),

@@ -14,8 +14,13 @@ from app.simulator.report.svg import Bar, Drawing, Point, bars, linear, log_time
 from app.simulator.running import Played
 from app.simulator.scenario import PROVIDERS
 
-TIER_FILLS = {Tier.SERVERLESS: fill_at(0), Tier.MARKETPLACE: fill_at(1), Tier.CONVENTIONAL: fill_at(2)}
-PROVIDER_FILLS = {PROVIDERS[tier]: fill for tier, fill in TIER_FILLS.items()}
+TIER_FILLS = {
+    Tier.SERVERLESS: fill_at(0),
+    Tier.MARKETPLACE: fill_at(1),
+    Tier.CONVENTIONAL: fill_at(2),
+    Tier.OWN: fill_at(4),  # that of moving, which no picture has beside machines
+}
+PROVIDER_FILLS = {provider: TIER_FILLS[tier] for tier, provider in PROVIDERS.items()}
 QUEUED, MOVING = fill_at(3), fill_at(4)
 DOT_PX = 4  # nearer ones would cover each other
 LANE_PX, LANES_PX = 7, 28  # between dots of several policies at one price; and of all of them together

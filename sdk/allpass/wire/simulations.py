@@ -10,6 +10,7 @@ from allpass.wire.base import LARGEST, Name, Positive, Real, Request, Response, 
 
 MOST_POLICIES = 8
 MOST_SEEDS = 20
+MOST_POOLS = 16
 Seed = Annotated[int, Field(ge=0, lt=2**31), Unguessed]
 Words = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 SettingName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
@@ -64,6 +65,11 @@ class SimulateRequest(Request):
     serverful_limit: Annotated[int, Field(ge=0, le=1_000_000), Unguessed] | None = Field(
         None, description="rented nodes at once, serverless apart; default: none"
     )
+    pools: list[Words] = Field(
+        default_factory=list,
+        max_length=MOST_POOLS,
+        description="machines of one's own, filled first: 8xA100, lab:2x8xH100@0.40; default: none",
+    )
     seed: Seed = 0
     seeds: Annotated[int, Field(ge=1, le=MOST_SEEDS), Unguessed] = Field(1, description="so many; figures are means")
     settings: dict[SettingName, SettingValue] = Field(
@@ -78,6 +84,7 @@ class SimulatedCourse(Response):
 
     times_s: list[float]
     queue: list[int] = Field(description="jobs without a place")
+    own: list[int] = Field(default_factory=list, description="machines of one's own in use at once")
     serverless: list[int] = Field(description="machines rented at once")
     marketplace: list[int]
     conventional: list[int]

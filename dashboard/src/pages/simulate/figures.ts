@@ -1,6 +1,6 @@
 /** What came of a simulation, as rows of a table, parts of bars and lines of charts. Pure. */
 
-import { RENTED_TIERS } from "../../api/jobs";
+import { TIERS } from "../../api/jobs";
 import { count, duration, percent } from "../../format";
 import type { Line } from "../../parts/chart-data";
 import { lineColour } from "../../parts/colours";
@@ -92,7 +92,7 @@ export function courseLines(policies: readonly SimulatedPolicy[], pick: (course:
 }
 
 export function machineLines(course: Course): Line[] {
-  return RENTED_TIERS.filter((tier) => course[tier].some((value) => value > 0)).map((tier) => ({ label: tier, colour: `--${tier}`, points: hours(course, course[tier]) }));
+  return TIERS.filter((tier) => course[tier]?.some((value) => value > 0)).map((tier) => ({ label: tier, colour: `--${tier}`, points: hours(course, course[tier]) }));
 }
 
 function hours(course: Course, values: readonly (number | null)[]): (readonly [number, number])[] {

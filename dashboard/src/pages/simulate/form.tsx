@@ -39,7 +39,7 @@ export function SimulateForm(props: SimulateFormProps) {
         {text("seeds", "Seeds", "figures are means", "1")}
       </div>
       <Policies chosen={policiesOf(fields)} set={set("policies")} wrong={wrong.policies ?? null} />
-      <details class="plan-more" open={["market", "gpus", "knowledge", "deadlines", "move", "limit"].some((name) => wrong[name as keyof Fields])}>
+      <details class="plan-more" open={["market", "gpus", "knowledge", "deadlines", "move", "limit", "pools"].some((name) => wrong[name as keyof Fields])}>
         <summary>Assumptions</summary>
         <div class="plan-fields simulate-fields">
           {choice("market", "Market", "of prices")}
@@ -48,6 +48,7 @@ export function SimulateForm(props: SimulateFormProps) {
           {text("deadlines", "Deadlines", "times the run time, or 6h", "1-10")}
           {text("move", "A move takes", "seconds", own ? "84" : "5")}
           {text("limit", "Nodes at most", "serverless apart", "no limit")}
+          {text("pools", "Machines of my own", "8xA100, or lab:2x8xH100@0.40", "none")}
         </div>
       </details>
       <button type="submit" class="primary" disabled={!ready || busy}>{busy ? "Simulating …" : "Simulate"}</button>

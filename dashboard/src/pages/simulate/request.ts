@@ -16,11 +16,12 @@ export interface Fields {
   deadlines: string;
   move: string;
   limit: string;
+  pools: string; // of one's own machines, separated by commas
   seeds: string;
 }
 
 export const USUAL: Fields = {
-  policies: "allpass,allpass-drain,modal-only", like: "seren", jobs: "200", draw: "0", world: "friendly", market: "flat", gpus: "one", knowledge: "", deadlines: "", move: "", limit: "", seeds: "1",
+  policies: "allpass,allpass-drain,modal-only", like: "seren", jobs: "200", draw: "0", world: "friendly", market: "flat", gpus: "one", knowledge: "", deadlines: "", move: "", limit: "", pools: "", seeds: "1",
 };
 
 export const KNOWN = [...POLICIES, "clairvoyant"] as const;
@@ -39,7 +40,11 @@ export function inAddress(fields: Fields): Record<string, string | null> {
 }
 
 export function policiesOf(fields: Pick<Fields, "policies">): string[] {
-  return [...new Set(fields.policies.split(",").map((one) => one.trim()).filter(Boolean))];
+  return [...new Set(listed(fields.policies))];
+}
+
+function listed(text: string): string[] {
+  return text.split(",").map((one) => one.trim()).filter(Boolean);
 }
 
 export type Wrong = Partial<Record<keyof Fields | "trace", string>>;
@@ -72,6 +77,7 @@ export function bodyOf(fields: Fields, trace: TraceReport | null): Record<string
     ...(fields.deadlines.trim() && { deadlines: fields.deadlines.trim() }),
     ...(fields.move.trim() && { move_seconds: Number(fields.move) }),
     ...(fields.limit.trim() && { serverful_limit: Number(fields.limit) }),
+    ...(fields.pools.trim() && { pools: listed(fields.pools) }),
     seeds: Number(fields.seeds),
   };
 }
@@ -83,9 +89,10 @@ export function commandOf(fields: Fields, file: string | null): string {
   const first = made ? `allpass trace generate --like ${quoted(fields.like)} --jobs ${quoted(fields.jobs)} --seed ${quoted(fields.draw)} -o jobs.csv && ` : "";
   const trace = file ?? (made ? "jobs.csv" : null);
   const asLive = made ? { knowledge: fields.knowledge.trim() || "after:60:0.2", move: fields.move.trim() || "5" } : { knowledge: fields.knowledge, move: fields.move };
+  const pools = listed(fields.pools).map((word): [string, string, string] => ["--pool", word, ""]);
   const options: [string, string, string][] = [
     ["--world", fields.world, USUAL.world], ["--market", fields.market, USUAL.market], ["--gpus", fields.gpus, USUAL.gpus], ["--knowledge", asLive.knowledge, ""],
-    ["--deadlines", fields.deadlines, ""], ["--move-seconds", asLive.move, ""], ["--serverful-limit", fields.limit, ""], ["--seeds", fields.seeds, USUAL.seeds],
+    ["--deadlines", fields.deadlines, ""], ["--move-seconds", asLive.move, ""], ["--serverful-limit", fields.limit, ""], ...pools, ["--seeds", fields.seeds, USUAL.seeds],
   ];
   const given = options.filter(([, value, usual]) => value.trim() && value.trim() !== usual).map(([name, value]) => ` ${name} ${quoted(value.trim())}`).join("");
   const policies = policiesOf(fields).map((name) => ` --policy ${quoted(name)}`).join("");

@@ -1,6 +1,6 @@
 /** What a simulation tells: sdk/allpass/wire/simulations.py is the source. Dollars and seconds. */
 
-import type { RENTED_TIERS } from "../../api/jobs";
+import type { TierName } from "../../api/jobs";
 
 export interface TraceReport {
   sha256: string;
@@ -11,7 +11,7 @@ export interface TraceReport {
   gpu_hours: number;
 }
 
-export type Course = Record<(typeof RENTED_TIERS)[number], number[]> & {
+export type Course = Record<TierName, number[]> & {
   times_s: number[];
   queue: number[];
   budget_s: (number | null)[];

@@ -17,6 +17,7 @@ describe("the question", () => {
     expect(bodyOf({ ...USUAL, move: "12.5", limit: "0" }, null)).toEqual({
       generated: { like: "seren", jobs: 200, seed: 0 }, policies: ["allpass", "allpass-drain", "modal-only"], world: "friendly", market: "flat", gpus: "one", move_seconds: 12.5, serverful_limit: 0, seeds: 1,
     });
+    expect(bodyOf({ ...USUAL, pools: "8xA100, lab:2x8xH100@0.40," }, null).pools).toEqual(["8xA100", "lab:2x8xH100@0.40"]);
     expect(bodyOf(USUAL, trace)).toMatchObject({ trace: { sha256: "ab", name: "mine" } });
   });
   it("is not asked while something is wrong", () => {
@@ -33,6 +34,7 @@ describe("the question", () => {
 describe("the command", () => {
   it("plays the same", () => {
     expect(commandOf({ ...USUAL, policies: "allpass", world: "harsh" }, null)).toBe("allpass simulate --policy allpass --world harsh");
+    expect(commandOf({ ...USUAL, policies: "allpass", pools: "8xA100, 4xH100" }, null)).toBe("allpass simulate --policy allpass --pool 8xA100 --pool 4xH100");
     expect(commandOf({ ...USUAL, policies: "allpass" }, "mine.csv")).toBe("allpass simulate --trace mine.csv --policy allpass");
   });
   it("writes a workload of another kind first, and lets its jobs move", () => {
@@ -43,7 +45,7 @@ describe("the command", () => {
   it("quotes what a shell would run", () => expect(commandOf({ ...USUAL, policies: "$(rm x)" }, null)).toContain("--policy '$(rm x)'"));
 });
 
-const course: Course = { times_s: [0, 3600, 3600], queue: [0, 2, 1], serverless: [1, 1, 0], marketplace: [0, 0, 0], conventional: [0, 0, 2], budget_s: [null, 300, 240] };
+const course: Course = { times_s: [0, 3600, 3600], queue: [0, 2, 1], serverless: [1, 1, 0], own: [0, 0, 0], marketplace: [0, 0, 0], conventional: [0, 0, 2], budget_s: [null, 300, 240] };
 const policy = (name: string, cost_usd: number, more: Partial<SimulatedPolicy> = {}): SimulatedPolicy => ({
   name, figures: { cost_usd }, cost_by_provider_usd: {}, gpu_hours_by_provider: {}, completion: [[1, 0.5], [1, 0.75], [9, 1]], stayed: 1, moved: 0, rented: 0, course, ...more,
 });

@@ -17,8 +17,9 @@ import pytest
 from providers.emulators.nvidia_smi import EmulatedGpus
 from tests.folders import open_to_all
 from workers.agent.transport import Transport
+from workers.host import command
 from workers.host.build import packed_host
-from workers.host.facts import GPUS, busy_gpus, check_usable, facts_of, look_at_gpus
+from workers.host.facts import GPUS, busy_gpus, check_usable, facts_of, hardware, look_at_gpus
 from workers.host.kept import Kept
 from workers.host.machines import HostMachines
 from workers.host.place import HostError, HostPlace, Member
@@ -114,6 +115,41 @@ def test_who_a_host_is_stays_the_same_until_it_leaves(root: Path) -> None:
     assert again.member() is None
     place.forget()
     assert place.nonce() != nonce
+
+
+def test_a_disk_that_was_copied_makes_no_second_machine_of_one_member(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one member, two machines would end each other's jobs by turns. Joining anew makes the copy another host."""
+    place = HostPlace(root)
+    place.prepare()
+    nonce = place.nonce()
+    place.set_member(Member("http://127.0.0.1:9", "host_1", "token", "lab", hardware="a-1"))
+    monkeypatch.setattr(command, "hardware", lambda: "b-2")
+    for word in ("run", "status", "leave"):
+        assert command.main(["--root", str(root), word]) == 1
+        assert "copied from the one of host_1 in pool lab" in capsys.readouterr().err
+        assert place.member() is not None, "it may be the first one's disk, in a new machine: nothing is thrown away"
+    (root / "token").write_text("apj_1")
+    join = ["--root", str(root), "join", "http://127.0.0.1:9", "--cpu", "--token-file", str(root / "token")]
+    assert command.main(join) == 1, "nobody listens there"
+    assert (place.member(), place.nonce() == nonce) == (None, False)
+
+
+@pytest.mark.parametrize(("joined", "now"), [("", "b-2"), ("a-1", ""), ("", ""), ("a-1", "a-1")])
+def test_a_machine_that_cannot_be_told_apart_is_believed(root: Path, joined: str, now: str) -> None:
+    place = HostPlace(root)
+    place.prepare()
+    assert not place.is_copied(now)
+    place.set_member(Member("http://127.0.0.1:9", "host_1", "token", "lab", hardware=joined))
+    assert not place.is_copied(now)
+
+
+def test_a_machine_is_named_by_its_firmware_where_that_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "uuid").write_text("4C4C4544-0042\n")
+    assert hardware(tmp_path / "uuid") == "4c4c4544-0042"
+    (tmp_path / "uuid").write_bytes(b"\xff\xfe")
+    assert hardware(tmp_path / "uuid") == hardware(tmp_path / "none") == hardware(tmp_path) == ""
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

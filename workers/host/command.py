@@ -15,7 +15,16 @@ from pathlib import Path
 from workers.agent.transport import Transport
 from workers.host import service
 from workers.host.daemon import Daemon
-from workers.host.facts import CPUS, CPUS_FOR_ALL, GPUS, check_usable, describe, facts_of, usual_keep_free_bytes
+from workers.host.facts import (
+    CPUS,
+    CPUS_FOR_ALL,
+    GPUS,
+    check_usable,
+    describe,
+    facts_of,
+    hardware,
+    usual_keep_free_bytes,
+)
 from workers.host.place import HostError, HostPlace, Member
 from workers.host.talk import HostApi, join
 from workers.machines.processes import boot_id
@@ -29,6 +38,8 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     place = HostPlace.usual() if options.root is None else HostPlace(options.root.absolute())
     try:
+        if place.is_copied(hardware()):
+            _disown(place, joins=options.does is _join)
         code: int = options.does(place, options)
     except HostError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -62,6 +73,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _disown(place: HostPlace, *, joins: bool) -> None:
+    """This disk says that we are a member which is another machine: as that one we would end what runs there."""
+    member = place.member()
+    assert member is not None
+    if not joins:
+        raise HostError(
+            f"this disk was copied from the one of {member.host_id} in pool {member.pool}, which is another machine: "
+            "`allpass node join` makes this one a host of its own"
+        )
+    place.forget()
+
+
 def _join(place: HostPlace, options: argparse.Namespace) -> int:
     url = options.url.rstrip("/")
     if not url.startswith(("http://", "https://")):
@@ -75,7 +98,9 @@ def _join(place: HostPlace, options: argparse.Namespace) -> int:
     facts = facts_of(place.root, gives, options.nvidia_smi, keep)
     check_usable(facts, gives)
     told = join(HostApi(url, token, Transport()), url, place.nonce(), options.name[:200] or "host", boot_id(), facts)
-    member = Member(url, told["host_id"], told["host_token"], told["pool"], gives, keep, options.nvidia_smi)
+    member = Member(
+        url, told["host_id"], told["host_token"], told["pool"], gives, keep, options.nvidia_smi, hardware=hardware()
+    )
     place.set_member(member)
     print(f"joined pool {member.pool} as {member.host_id}: {describe(member, facts)}")
     if not options.no_start:

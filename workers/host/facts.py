@@ -25,6 +25,7 @@ _LEAST_FREE_BYTES = 5 * 1024**3
 _COLUMNS = ("index", "uuid", "memory.total", "driver_version", "name")  # the name last: it may hold anything
 _FORMAT = "--format=csv,noheader,nounits"
 _MIB = 1024**2
+_PRODUCT_UUID = Path("/sys/class/dmi/id/product_uuid")
 _MOST_GPUS = 64
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{8,64}")
 _VERSION = re.compile(r"(\d{1,5})(?:\.(\d{1,5}))?")
@@ -115,6 +116,14 @@ def facts_of(
         "for_all": gives == CPUS_FOR_ALL,
         "unusable": (look.why or disk_trouble(root, free, keep_free_bytes))[:300],
     }
+
+
+def hardware(source: Path = _PRODUCT_UUID) -> str:
+    """Names this machine, physical or virtual, whatever disk it has; empty where it cannot be told, or not to us."""
+    try:
+        return source.read_text().strip().lower()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def free_bytes(root: Path) -> int:

@@ -21,7 +21,8 @@ class HostError(Exception):
 
 class Member(NamedTuple):
     """What a host is once it has joined. `gives`: `gpus`, or `cpus` where it gives its processors, `cpus for all` where
-    also to jobs that name no GPU. `keep_free_bytes`: of its disk, whatever runs there."""
+    also to jobs that name no GPU. `keep_free_bytes`: of its disk, whatever runs there. `hardware`: which machine it is,
+    where that can be told: a disk may be copied."""
 
     url: str
     host_id: str
@@ -31,6 +32,7 @@ class Member(NamedTuple):
     keep_free_bytes: int = 0
     nvidia_smi: str = ""
     python: str = ""
+    hardware: str = ""
 
 
 class HostPlace:
@@ -84,6 +86,11 @@ class HostPlace:
 
     def set_member(self, member: Member) -> None:
         self._write(_MEMBER, json.dumps(member._asdict()))
+
+    def is_copied(self, hardware: str) -> bool:
+        """Whether another machine has joined as this member, from whose disk this one was made."""
+        member = self.member()
+        return member is not None and bool(hardware and member.hardware) and hardware != member.hardware
 
     def forget(self) -> None:
         """It is in no pool any more. The nonce goes as well: who joins later is another host."""

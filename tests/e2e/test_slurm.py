@@ -26,6 +26,7 @@ LONG = {"steps": 5000, "step_ms": 40, "seed": 21}
 SHAPE = {"partition": "main", "gpu_type": "A100", "gpu_count": 1, "gpu_memory_gb": 80, "cpus": 1, "memory_gb": 1}
 SHAPES = [
     {**SHAPE, "name": "short", "time_limit": "1"},
+    {**SHAPE, "name": "hops", "time_limit": "1", "most": 2},
     {**SHAPE, "name": "mild", "time_limit": "60", "partition": "graced"},
     {**SHAPE, "name": "long", "time_limit": "60", "most": 2},
 ]
@@ -100,13 +101,17 @@ def assert_no_step_was_lost(service: Service, job: allpass.Job, alone: Any, fold
     return [stay.provider for stay in stays]
 
 
-def test_a_job_leaves_an_allocation_before_its_time_is_up(cluster: SlurmCluster, alone: Any, tmp_path: Path) -> None:
-    """The walltime is a lifetime: the next machine is prepared while the job trains, and Slurm never has to end it."""
-    with stack_with(cluster, "short") as service:
+@pytest.mark.parametrize(("shape", "next_place"), [("short", "local"), ("hops", "slurm")])
+def test_a_job_leaves_an_allocation_before_its_time_is_up(
+    cluster: SlurmCluster, alone: Any, tmp_path: Path, shape: str, next_place: str
+) -> None:
+    """The walltime is a lifetime: the next machine, of the cluster too where it has room for one more, is prepared while
+    the job trains, and Slurm never has to end it."""
+    with stack_with(cluster, shape) as service:
         job = on_slurm(service, tmp_path / "code")
         (number,) = slurm_jobs(cluster)
-        assert assert_no_step_was_lost(service, job, alone, tmp_path) == ["slurm", "local"]
-        assert "move_measured" in [event.kind for event in job.events()], service.story(job)
+        assert assert_no_step_was_lost(service, job, alone, tmp_path) == ["slurm", next_place]
+        assert "move_begun" in [event.kind for event in job.events()], service.story(job)
         ended = cluster.until(number, "CANCELLED", "COMPLETED", "FAILED", "TIMEOUT")
         was_told = (
             ended["ExitCode"] == "3:0"

@@ -172,14 +172,18 @@ class Service:
         asyncio.run(run())
 
     def settled(self) -> int:
-        """Wait until no machine is left and every meter is closed; then the ledger must equal the bill (micro-USD)."""
+        """Wait until no machine is left and every meter is closed; then the ledger must equal the bill (micro-USD). What
+        own machines cost is on nobody's bill."""
         until("the last machine's end", lambda: not self.live_machines())
         until("the last meter's end", lambda: not self.rows("SELECT id FROM nodes WHERE NOT meter_closed"))
         bill = self.cloud("/v1/bill")
         labels = [line["label"] for line in bill["lines"]]
         assert len(labels) == len(set(labels)), "a node was rented twice"
         billed = {line["label"]: line["amount_micros"] for line in bill["lines"]}
-        ledger = self.rows("SELECT node_id, sum(amount_micros)::bigint AS micros FROM ledger GROUP BY node_id")
+        ledger = self.rows(
+            """SELECT node_id, sum(amount_micros)::bigint AS micros FROM ledger JOIN nodes ON nodes.id = node_id
+               WHERE provider = 'local' GROUP BY node_id"""
+        )
         booked = {row["node_id"]: row["micros"] for row in ledger}
         differ = {
             node: (booked.get(node, 0), billed.get(node, 0), self._past_of(node))

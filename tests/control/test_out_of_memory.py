@@ -7,7 +7,11 @@ from dataclasses import replace
 import pytest
 
 from app.core.model.node import Tier
+from app.core.model.pool import Pool
 from app.db import tables as t
+from app.db.pools.hosts import HostRow, add_host
+from app.db.pools.machines import HostMachine, add_machine
+from app.db.pools.pools import PoolRow, add_pool
 from tests.control.fake_provider import GIB, make_offer
 from tests.control.world import World
 
@@ -111,6 +115,44 @@ async def test_a_large_enough_node_of_the_project_counts(world: World) -> None:
     job_id = await world.submit()
     await train(world, await started(world, job_id), needs_gib=60)
     assert (await world.job(job_id)).state == "waiting"
+
+
+async def on_shared_host(world: World, node_id: str, *, busy: list[int], heard_s: int = 5) -> None:
+    """As if the node were GPU 1 of somebody's workstation, on whose GPUs `busy` others compute."""
+    now_ms = world.clock.now_ms()
+    gpus = [{"index": each, "type": "A100", "memory_bytes": SMALL_GIB * GIB, "busy": each in busy} for each in (0, 1)]
+    host = HostRow("host_1", "lab", "box", "", {"gpus": gpus}, {}, 0, now_ms - heard_s * 1000, None, None, None, 1)
+    async with world.database.transaction() as connection:
+        await add_pool(connection, PoolRow(Pool("lab"), "", {}, 0))
+        await add_host(connection, host, nonce_sha256=b"")
+        await add_machine(connection, HostMachine("mach_1", "host_1", node_id, [1], 0, 0))
+
+
+async def test_memory_that_a_colleague_took_is_not_the_jobs_to_answer_for(world: World) -> None:
+    """It goes on elsewhere as it was, as after any fault of a machine, and nothing is learned of what it takes."""
+    world.cloud.on_offer = offers()  # type: ignore[assignment]  # the seam
+    job_id = await world.submit()
+    node_id = await started(world, job_id)
+    await on_shared_host(world, node_id, busy=[1])
+    asked = (await world.job(job_id)).resources
+    await train(world, node_id, needs_gib=60)
+    job = await world.job(job_id)
+    assert (job.state, job.faults, job.memory_retries, job.resources) == ("waiting", 1, 0, asked)
+    (told,) = [row for row in await world.rows(t.job_events) if row.kind == "process_exited"]
+    assert told.message.startswith("ran out of GPU memory beside processes of others on its GPU (fault 1 of ")
+    assert all(row.facts is None for row in await world.rows(t.runs))
+    await world.check_invariants()
+
+
+@pytest.mark.parametrize(("busy", "heard_s"), [([0], 5), ([], 5), ([1], 600)])
+async def test_others_on_another_gpu_or_long_ago_explain_nothing(world: World, busy: list[int], heard_s: int) -> None:
+    world.cloud.on_offer = offers()  # type: ignore[assignment]  # the seam
+    job_id = await world.submit()
+    node_id = await started(world, job_id)
+    await on_shared_host(world, node_id, busy=busy, heard_s=heard_s)
+    await train(world, node_id, needs_gib=60)
+    job = await world.job(job_id)
+    assert (job.state, job.faults, job.memory_retries) == ("waiting", 0, 1)
 
 
 async def test_main_memory_is_another_matter(world: World) -> None:

@@ -172,8 +172,8 @@ class Service:
         asyncio.run(run())
 
     def settled(self) -> int:
-        """Wait until no machine is left and every meter is closed; then the ledger must equal the bill (micro-USD). What
-        own machines cost is on nobody's bill."""
+        """Wait until no machine is left and every meter is closed; then the ledger must equal the bill (micro-USD).
+        What own machines cost is on nobody's bill."""
         until("the last machine's end", lambda: not self.live_machines())
         until("the last meter's end", lambda: not self.rows("SELECT id FROM nodes WHERE NOT meter_closed"))
         bill = self.cloud("/v1/bill")

@@ -105,8 +105,8 @@ def assert_no_step_was_lost(service: Service, job: allpass.Job, alone: Any, fold
 def test_a_job_leaves_an_allocation_before_its_time_is_up(
     cluster: SlurmCluster, alone: Any, tmp_path: Path, shape: str, next_place: str
 ) -> None:
-    """The walltime is a lifetime: the next machine, of the cluster too where it has room for one more, is prepared while
-    the job trains, and Slurm never has to end it."""
+    """The walltime is a lifetime: the next machine, of the cluster too where it has room, is prepared while the job
+    trains, and Slurm never has to end it."""
     with stack_with(cluster, shape) as service:
         job = on_slurm(service, tmp_path / "code")
         (number,) = slurm_jobs(cluster)

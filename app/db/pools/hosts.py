@@ -143,6 +143,16 @@ async def seen_hosts(connection: AsyncConnection, *, now_ms: int, reading: RowRe
     return found
 
 
+async def others_compute_at(connection: AsyncConnection, node_id: str, *, now_ms: int) -> bool:
+    """Whether a host said of late that somebody else's processes are on GPUs which this node has there."""
+    rows = await connection.execute(
+        select(host_machines.c.gpu_indices, hosts.c.facts["gpus"].label("gpus"))
+        .join(hosts, hosts.c.id == host_machines.c.host_id)
+        .where(host_machines.c.node_id == node_id, hosts.c.heard_ms > now_ms - HEARD_WITHIN_MS)
+    )
+    return any(gpu.get("busy") and gpu.get("index") in row.gpu_indices for row in rows for gpu in row.gpus or ())
+
+
 def host_view(row: HostRow, taken: tuple[int, ...], awaited: Mapping[str, int], now_ms: int) -> OwnHost:
     """As offers are made of it. Raises for facts that are none."""
     gpus = tuple(

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from allpass.wire.agent import ExitReport
 from app.core.lifecycle import Outcome
 from app.core.market import kind_fits, offer_fits
 from app.core.model.job import JobState, Resources
-from app.core.out_of_memory import Ran, judge_out_of_memory, raised
+from app.core.out_of_memory import Ran, judge_out_of_memory, raised, ran_out
 from app.db.connection import Connection
 from app.db.jobs.memory_retries import MemoryRetries, ask_for_more, asked_by, machine_of, pool_of
 from app.db.offers.listed import recent_offers
+from app.db.pools.hosts import others_compute_at
 from app.db.runs.live_runs import RunRow
 from app.db.transitions import Event, add_job_event
 
+BESIDE_OTHERS = "ran out of GPU memory beside processes of others on its GPU"
 _OFFERS_MS = 600_000  # a listing that is late is no reason to give a job up
+
+
+async def ran_out_beside_others(connection: Connection, node_id: str, exit_: ExitReport, *, now_ms: int) -> bool:
+    """Whether a process ended for want of GPU memory while somebody else's took some of it, on a host that people
+    share. Nothing is to be learned from that, and nothing larger is to be asked for."""
+    if ran_out(exit_.exit_code, exit_.last_lines) is not Ran.GPU:
+        return False
+    return await others_compute_at(connection, node_id, now_ms=now_ms)
 
 
 async def after_out_of_memory(connection: Connection, run: RunRow, kind: Ran, *, now_ms: int) -> Outcome:

@@ -27,7 +27,7 @@ from app.db.transitions import Event, add_job_event
 from app.errors import InvalidInput
 from app.ports.clock import IdSource
 from app.services.jobs.begin_again import after_own_failure
-from app.services.jobs.retry_out_of_memory import after_out_of_memory
+from app.services.jobs.retry_out_of_memory import BESIDE_OTHERS, after_out_of_memory, ran_out_beside_others
 from app.services.learning.learn_from_runs import OUT_OF_MEMORY
 from app.services.moves.advance_move import ask_source, complete_move
 from app.services.runs.capabilities import judged_otherwise, says_more, take_progress, take_report
@@ -206,8 +206,9 @@ async def _end(
     fault_budget: int,
 ) -> None:
     outcome = await judged_otherwise(connection, run, report.job_id, exit_, now_ms=now_ms)
+    is_crowded = await ran_out_beside_others(connection, run.node_id, exit_, now_ms=now_ms)
     if outcome is None:
-        outcome = await _judge(connection, run, exit_, now_ms=now_ms, fault_budget=fault_budget)
+        outcome = await _judge(connection, run, exit_, is_crowded, now_ms=now_ms, fault_budget=fault_budget)
     if run.state is RunState.STANDBY:  # no process of it ever was
         await end_run(connection, ids, run.run_id, outcome, now_ms=now_ms)
         return
@@ -219,25 +220,28 @@ async def _end(
         "last_lines": storable_text(exit_.last_lines),
     }
     await add_job_event(connection, report.job_id, Event("process_exited", outcome.message, data), now_ms=now_ms)
-    facts = _facts(exit_) if run.purpose is RunPurpose.TRAIN else {}  # a look at a few rows is no training
+    facts = _facts(exit_, is_crowded) if run.purpose is RunPurpose.TRAIN else {}  # a look at a few rows is no training
     if facts and not await shared_process(connection, run.run_id):  # its steps took as long as those of both
         await set_facts(connection, run.run_id, facts)
-    avoid_offer = await offer_key_of(connection, run.node_id) if exit_.machine_fault else None
+    avoids = exit_.machine_fault or is_crowded
+    avoid_offer = await offer_key_of(connection, run.node_id) if avoids else None
     await end_run(connection, ids, run.run_id, outcome, now_ms=now_ms, avoid_offer=avoid_offer)
 
 
-def _facts(exit_: ExitReport) -> dict[str, Any]:
-    """What there is to learn from the run."""
+def _facts(exit_: ExitReport, is_crowded: bool) -> dict[str, Any]:
+    """What there is to learn from the run; of memory that others filled, nothing."""
     told = {} if exit_.training is None else exit_.training.model_dump(exclude_none=True, exclude_defaults=True)
     told["versions"] = {storable_text(name): storable_text(text) for name, text in told.pop("versions", {}).items()}
     if "sharding" in told:
         told["sharding"] = storable_text(told["sharding"])
-    if ran_out(exit_.exit_code, exit_.last_lines) is Ran.GPU:
+    if not is_crowded and ran_out(exit_.exit_code, exit_.last_lines) is Ran.GPU:
         told[OUT_OF_MEMORY] = True
     return told if len(told) > 1 else {}
 
 
-async def _judge(connection: Connection, run: RunRow, exit_: ExitReport, *, now_ms: int, fault_budget: int) -> Outcome:
+async def _judge(
+    connection: Connection, run: RunRow, exit_: ExitReport, is_crowded: bool, *, now_ms: int, fault_budget: int
+) -> Outcome:
     if run.state is RunState.STOPPING and run.stop_mode is StopMode.KILL:
         return Outcome(RunEnd.CANCELLED, JobState.CANCELLED, JobEnd.CANCELLED, False, "stopped when asked to")
     asked = run.state is RunState.STOPPING and run.stop_mode is StopMode.CHECKPOINT
@@ -264,6 +268,9 @@ async def _judge(connection: Connection, run: RunRow, exit_: ExitReport, *, now_
     )
     if outcome.run_end is RunEnd.DEMOTED and not asked:
         return replace(outcome, run_end=RunEnd.PREEMPTED, message="saved and left: its machine is being taken away")
+    if is_crowded and outcome.job_end is JobEnd.USER_CODE_FAILED:
+        faults = await faults_of(connection, run.job_ids)
+        return after_fault(BESIDE_OTHERS, RunEnd.FAILED, JobEnd.OUT_OF_MEMORY, faults=faults, fault_budget=fault_budget)
     if outcome.job_end is JobEnd.USER_CODE_FAILED:
         outcome = await _judge_failure(connection, run, exit_, outcome, now_ms=now_ms)
     return outcome

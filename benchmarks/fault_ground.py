@@ -1,4 +1,4 @@
-"""Where the fault matrix is played: one whole stack that rents from four emulated companies, and doors behind it.
+"""Where the fault matrix is played: one whole stack that rents from emulated companies, and doors behind it.
 
 The stack is what a customer runs: PostgreSQL, object store, API, control loop, agents as machines, and the real client
 code of every company. Each company's admin port tells what it has and what it charges; the database tells what we
@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import asyncpg
-import httpx
 
 import allpass
 from app.stack.emulated import Emulated
 from app.stack.supervisor import Clouds, Stack, StackOptions
+from benchmarks.fault_books import Books
+from benchmarks.fault_cluster import CLUSTER_GPU, CLUSTER_SETTINGS, ClusterBooks, make_cluster_pool
 from benchmarks.fault_neighbours import rent_as_neighbour
 from providers.emulators.companies import Company
 
@@ -33,8 +34,8 @@ CREATE_GRACE_S, ORPHAN_GRACE_S = 5.0, 3.0
 # From when a fault struck until nothing of it may be left: our patience with calls, the graces, some sweeps and tries.
 GRACE_S = 40.0
 STARTS_WITHIN_S = 20.0
-_LISTING_LAG_MS = 400
 _READY_WITHIN_S = 120.0
+_NAMES = tuple(company.value.upper() for company in Company)
 # What takes minutes in production takes seconds here. Each company has a GPU that no other one rents out, so that a
 # job can be sent there; an A100 is to be had everywhere.
 SETTINGS: Mapping[str, str] = {
@@ -62,26 +63,16 @@ SETTINGS: Mapping[str, str] = {
     "ALLPASS_VAST_GPU_TYPES": '["RTX4090", "A100"]',
     "ALLPASS_RUNPOD_GPU_TYPES": '["RTXA6000"]',
     "ALLPASS_RUNPOD_GPU_COUNTS": "[1]",
-    **{f"ALLPASS_{name}_CREATE_GRACE_S": f"{CREATE_GRACE_S:g}" for name in ("MODAL", "VAST", "LAMBDA", "RUNPOD")},
-    **{f"ALLPASS_{name}_STARTUP_DEADLINE_S": f"{STARTS_WITHIN_S:g}" for name in ("MODAL", "VAST", "LAMBDA", "RUNPOD")},
+    **CLUSTER_SETTINGS,
+    **{f"ALLPASS_{name}_CREATE_GRACE_S": f"{CREATE_GRACE_S:g}" for name in _NAMES},
+    **{f"ALLPASS_{name}_STARTUP_DEADLINE_S": f"{STARTS_WITHIN_S:g}" for name in _NAMES},
 }
 _ONLY_AT: Mapping[str, Mapping[str, Any]] = {
     "modal": {"gpu": {"count": 1, "type": "T4"}, "start": "now"},
     "vast": {"gpu": {"count": 1, "type": "RTX4090"}, "start": "when-cheap"},
     "lambda": {"gpu": {"count": 1, "type": "A10"}, "start": "when-cheap"},
     "runpod": {"gpu": {"count": 1, "type": "RTXA6000"}, "start": "when-cheap"},
-}
-_BASE_SWITCHES: Mapping[str, Mapping[str, Any]] = {
-    "modal": {"listing_lag_ms": _LISTING_LAG_MS},
-    "vast": {"list_lag_ms": _LISTING_LAG_MS},
-    "lambda": {},
-    "runpod": {},
-}
-_PLENTY: Mapping[str, Mapping[str, int]] = {
-    "modal": {},
-    "vast": {"RTX 4090": 200},
-    "lambda": {"gpu_1x_a10": 10},
-    "runpod": {"secure/NVIDIA RTX A6000": 50},
+    "kubernetes": {"gpu": {"count": 1, "type": CLUSTER_GPU}, "start": "now"},
 }
 
 Found = TypeVar("Found")
@@ -101,66 +92,6 @@ async def until(what: str, look: Callable[[], Awaitable[Found | None]], within_s
         if time.monotonic() > deadline:
             raise OverdueError(f"{what}: not within {within_s:.0f} s")
         await asyncio.sleep(every_s)
-
-
-class Books:
-    """The admin port of one company."""
-
-    def __init__(self, company: Emulated) -> None:
-        self.name = company.company.value
-        self._http = httpx.AsyncClient(
-            base_url=f"{company.admin_url}/admin",
-            headers={"Authorization": f"Bearer {company.admin_key}"},
-            timeout=30,
-            trust_env=False,
-        )
-
-    async def settle_in(self) -> None:
-        """No faults, the switches of every row, and enough to rent."""
-        await self._ask("DELETE", "/faults")
-        await self._ask("DELETE", "/switches")
-        await self._ask("POST", "/switches", _BASE_SWITCHES[self.name])
-        await self._ask("DELETE", "/market")
-        await self.market(supply=_PLENTY[self.name])
-
-    async def market(self, **script: Any) -> None:
-        await self._ask("POST", "/market", script)
-
-    async def fault(self, body: Mapping[str, Any]) -> None:
-        await self._ask("POST", "/faults", body)
-
-    async def switch(self, switches: Mapping[str, Any]) -> None:
-        await self._ask("POST", "/switches", switches)
-
-    async def act(self, ref: str, what: str, body: Mapping[str, Any]) -> None:
-        await self._ask("POST", f"/machines/{ref}/{what}", body)
-
-    async def strikes_left(self) -> int:
-        """How many calls the faults that wait will still strike."""
-        faults = (await self._ask("GET", "/faults"))["faults"]
-        return sum(fault["count"] for fault in faults)
-
-    async def machines(self) -> list[dict[str, Any]]:
-        """All that there ever were, oldest first, each with its bill."""
-        listed: list[dict[str, Any]] = (await self._ask("GET", "/machines"))["machines"]
-        return listed
-
-    async def live(self) -> list[dict[str, Any]]:
-        return [machine for machine in await self.machines() if machine["state"] != "ended"]
-
-    async def orphan_micros(self, owned: set[str]) -> int:
-        """What machines have cost that are not among those owned."""
-        return int((await self._ask("POST", "/ledger", {"owned": sorted(owned)}))["orphan_cost_micros"])
-
-    async def close(self) -> None:
-        await self._http.aclose()
-
-    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        answer = await self._http.request(method, path, json=body)
-        if answer.is_error:
-            raise RuntimeError(f"{self.name} {method} {path}: {answer.status_code} {answer.text}")
-        told: dict[str, Any] = answer.json()
-        return told
 
 
 @dataclass
@@ -265,11 +196,16 @@ def started(folder: Path) -> Iterator[Stack]:
 async def ground(stack: Stack) -> AsyncIterator[Ground]:
     """Open the doors behind a stack that is up."""
     known = json.loads(stack.layout.client_file.read_text())
-    books = {one.company.value: Books(one) for one in stack.companies}
+    books = {one.company.value: _books_of(one) for one in stack.companies}
     async with asyncpg.create_pool(stack.database_url, min_size=1, max_size=4) as pool:
         with allpass.Client(known["url"], known["api_key"]) as client:
+            await asyncio.to_thread(make_cluster_pool, client)
             for each in books.values():
                 await each.settle_in()
             yield Ground(stack, client, books, pool)
     for each in books.values():
         await each.close()
+
+
+def _books_of(one: Emulated) -> Books:
+    return ClusterBooks(one) if one.company is Company.KUBERNETES else Books(one)

@@ -8,7 +8,10 @@ from app.ports.pace import ProcessPace
 from app.ports.provider import MachineRequest, Provider
 from app.stack.emulated import Emulated
 from app.system import SystemClock
-from providers.emulators.companies import Company
+from benchmarks.fault_cluster import CLUSTER_GPU, SHAPE
+from providers.emulators.companies import Company, kubeconfig_in
+from providers.kubernetes.adapter import KubernetesProvider
+from providers.kubernetes.options import KubeOptions, KubeShape
 from providers.lambda_cloud.adapter import LambdaProvider
 from providers.lambda_cloud.options import LambdaOptions
 from providers.modal.adapter import ModalProvider
@@ -22,7 +25,13 @@ from providers.vast.options import VastOptions
 
 _OTHER_INSTALLATION = "inst_01NEXTD0000000000000"
 _LIVES_S = 900
-_GPUS = {Company.MODAL: "T4", Company.VAST: "RTX4090", Company.LAMBDA: "A10", Company.RUNPOD: "RTXA6000"}
+_GPUS = {
+    Company.MODAL: "T4",
+    Company.VAST: "RTX4090",
+    Company.LAMBDA: "A10",
+    Company.RUNPOD: "RTXA6000",
+    Company.KUBERNETES: CLUSTER_GPU,
+}
 
 
 async def rent_as_neighbour(one: Emulated) -> str:
@@ -54,5 +63,9 @@ def _account_of(one: Emulated, clock: SystemClock) -> Provider:
     if one.company is Company.RUNPOD:
         account_there = RunpodOptions(one.key, one.url, gpu_counts=(1,), call_every_ms=50)
         return RunpodProvider(account_there, clock=clock, pace=pace, bootstrap=lambda _: script)
+    if one.company is Company.KUBERNETES:
+        shapes = (KubeShape.model_validate(SHAPE),)
+        way = KubeOptions(shapes, str(kubeconfig_in(one.data_dir)), grace_s=5)
+        return KubernetesProvider(way, clock=clock, bootstrap=lambda _: script)
     rented = LambdaOptions(one.key, "allpass", one.url, call_every_ms=50, launch_every_ms=50)
     return LambdaProvider(rented, clock=clock, pace=pace, bootstrap=lambda _: script)

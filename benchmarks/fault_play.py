@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.fault_ground import GRACE_S, ORPHAN_GRACE_S, STEPS, Books, Ground, OverdueError, until
-from benchmarks.fault_rows import Moment, Row
+from benchmarks.fault_books import Books
+from benchmarks.fault_ground import GRACE_S, ORPHAN_GRACE_S, STEPS, Ground, OverdueError, until
+from benchmarks.fault_row import Moment, Row
 
 JOB_WITHIN_S = 400.0  # patience with a busy host; nothing that a row claims
 STRUCK_WITHIN_S = 240.0
@@ -24,7 +25,7 @@ _ENDS = ("succeeded", "failed", "cancelled")
 # How far the ledger may be from the bill, in seconds of each machine's price. Modal tells when a container ran. Vast.ai
 # and Lambda do not, and RunPod tells no end, so that our looks stand for it, a crash makes us miss some, and Lambda
 # counts started minutes.
-_GAP_S: Mapping[str, float] = {"modal": 1.0, "vast": 15.0, "lambda": 60.0, "runpod": 15.0}
+_GAP_S: Mapping[str, float] = {"modal": 1.0, "vast": 15.0, "lambda": 60.0, "runpod": 15.0, "kubernetes": 3.0}
 
 
 @dataclass

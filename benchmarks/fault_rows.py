@@ -4,91 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any
 
-COMPANIES = ("modal", "vast", "lambda", "runpod")
-Json = Mapping[str, Any]
+from benchmarks.fault_own_rows import ALWAYS, LASTS_S, kubernetes_rows
+from benchmarks.fault_row import Json, Moment, Outage, Row
 
-
-class Moment(StrEnum):
-    """When the fault is set up."""
-
-    SUBMIT = "submit"  # before there is a machine, so that it strikes the first call of its kind
-    RENTED = "rented"  # while the company has a machine of the job
-    RUNNING = "running"  # while the job's code runs
-
-
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """Something that lasts for a time, from the first strike on, and is then as if it had never been.
-
-    `faults` and `switches` are those of the row's company, or, `everywhere`, of all of them. `settings` are given to
-    the server, which is started again at either end. `paused` is a part of the stack that stands still. `then` is done
-    to the job's machine when it is over. `takes_the_machine`: the company stops it; else a job that runs there has to
-    stay.
-    """
-
-    lasts_s: float
-    faults: tuple[Json, ...] = ()
-    switches: Json = field(default_factory=dict)
-    everywhere: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict)
-    paused: str = ""
-    then: tuple[str, Json] | None = None
-    takes_the_machine: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One experiment. `faults` and `switches` are bodies of the admin port; `action` is done to the job's machine.
-
-    `op` is what the row is about: one of the four operations of a provider, or `own` for what only this company does.
-    `crash`: the control plane is killed (SIGKILL) when the first fault has struck, or the action was done.
-    `traceless`: the company tells nothing of the machine's end, so that it is booked until it was first missed.
-    `neighbour`: another installation has a machine on the same account, older than ours; it must outlive the row.
-    `new_image`: the job runs on an image that the company has not built yet.
-    `late_ms`: so long after the strike the company does what it was asked for; nothing is judged before that.
-    `settings` are the server's from before the job until after it.
-    """
-
-    company: str
-    op: str
-    name: str
-    faults: tuple[Json, ...] = ()
-    switches: Json = field(default_factory=dict)
-    action: tuple[str, Json] | None = None
-    moment: Moment = Moment.SUBMIT
-    crash: bool = False
-    traceless: bool = False
-    late_ms: int = 0
-    neighbour: bool = False
-    new_image: bool = False
-    outage: Outage | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def key(self) -> str:
-        """Its name in reports."""
-        return f"{self.company} {self.op}: {self.name}{' + crash' if self.crash else ''}"
-
-    @property
-    def alone(self) -> bool:
-        """Whether it harms whatever runs beside it."""
-        outage = self.outage
-        return bool(self.settings or (outage and (outage.everywhere or outage.settings or outage.paused)))
-
-    @property
-    def stays(self) -> bool:
-        """Whether the job may have no other machine than its first: nothing happens to that one."""
-        return self.outage is not None and self.moment is Moment.RUNNING and not self.outage.takes_the_machine
-
-    @property
-    def strikes(self) -> int:
-        """How many calls its faults strike, when all have their turn."""
-        return sum(int(fault.get("count", 1)) for fault in self.faults)
-
+COMPANIES = ("modal", "vast", "lambda", "runpod", "kubernetes")
 
 # The four operations of a provider, as each company's emulator names them.
 _OPS: Mapping[str, Mapping[str, str]] = {
@@ -96,6 +18,7 @@ _OPS: Mapping[str, Mapping[str, str]] = {
     "vast": {"create": "create", "get": "show", "list": "list", "terminate": "destroy"},
     "lambda": {"create": "launch", "get": "get", "list": "list", "terminate": "terminate"},
     "runpod": {"create": "create", "get": "get", "list": "list", "terminate": "delete"},
+    "kubernetes": {"create": "create_jobs", "get": "get_jobs", "list": "list_jobs", "terminate": "delete_jobs"},
 }
 # A listing is asked for again and again, a look at a machine now and then: one fault would hardly be noticed.
 _COUNTS = {"create": 1, "get": 2, "list": 3, "terminate": 1}
@@ -152,6 +75,7 @@ def _faults(company: str) -> dict[str, Json]:
         "vast": {"kind": "rate_limited", "args": {"retry_after_ms": _WAIT_MS}},
         "lambda": {"kind": "error", "args": {"status": 429, "retry_after_s": _WAIT_MS / 1000}},
         "runpod": {"kind": "error", "args": {"status": 429, "retry_after_s": _WAIT_MS / 1000}},
+        "kubernetes": {"kind": "error", "args": {"status": 429, "retry_after_s": _WAIT_MS / 1000}},
     }
     return {
         "reply lost after the effect": {"kind": "drop", "when": "after"},
@@ -164,7 +88,7 @@ def _faults(company: str) -> dict[str, Json]:
 
 
 def _own(company: str) -> list[Row]:
-    own = {"modal": _modal, "vast": _vast, "lambda": _lambda, "runpod": _runpod}
+    own = {"modal": _modal, "vast": _vast, "lambda": _lambda, "runpod": _runpod, "kubernetes": _kubernetes}
     return [*own[company](), *_wrong_clocks(company), _beside(company)]
 
 
@@ -201,22 +125,24 @@ _WITHOUT: Mapping[str, Mapping[str, str]] = {
     "vast": {"ALLPASS_VAST_API_KEY": ""},
     "lambda": {"ALLPASS_LAMBDA_API_KEY": ""},
     "runpod": {"ALLPASS_RUNPOD_API_KEY": ""},
+    "kubernetes": {"ALLPASS_KUBERNETES_SHAPES": "[]"},
 }
 _REFUSED_KEY: Mapping[str, Json] = {
     "modal": {"status": "UNAUTHENTICATED"},
     "vast": {"status": 401, "code": "auth_error"},
     "lambda": {"code": "global/invalid-api-key"},
     "runpod": {"status": 401},
+    "kubernetes": {"status": 401},
 }
-_EMPTY_LIST: Mapping[str, Json] = {
-    "modal": {"kind": "empty_list"},
-    "vast": {"kind": "empty_list"},
-    "lambda": {"kind": "partial_list", "args": {"hide": 1_000}},
-    "runpod": {"kind": "partial_list", "args": {"hide": 1_000}},
+_HIDDEN: Json = {"op": "list", "kind": "partial_list", "args": {"hide": 1_000}}
+_EMPTY_LISTS: Mapping[str, tuple[Json, ...]] = {
+    "modal": ({"op": "list", "kind": "empty_list"},),
+    "vast": ({"op": "list", "kind": "empty_list"},),
+    "lambda": (_HIDDEN,),
+    "runpod": (_HIDDEN,),
+    "kubernetes": ({**_HIDDEN, "op": "list_jobs"}, {**_HIDDEN, "op": "list_pods"}),
 }
 _NO_CREDIT: Mapping[str, Json] = {"vast": {"credit_micros": 1}, "lambda": {"account_inactive": True}}
-_ALWAYS = 1_000_000  # calls: as long as the outage lasts
-_LASTS_S = 20.0  # longer than any grace here, as minutes are longer than those of production
 
 
 def outages(company: str) -> Iterator[Row]:
@@ -226,21 +152,21 @@ def outages(company: str) -> Iterator[Row]:
         return Row(company, "own", name, faults, moment=moment, outage=outage, **fields)
 
     lost = {"op": _OPS[company]["create"], "kind": "drop", "when": "after"}
-    down: Json = {"op": "any", "kind": "drop", "count": _ALWAYS}
-    refused: Json = {"op": "any", "kind": "error", "count": _ALWAYS, "args": _REFUSED_KEY[company]}
-    unlisted: Json = {"op": "list", "count": _ALWAYS, **_EMPTY_LIST[company]}
-    yield row("down for minutes", outage=Outage(_LASTS_S, (down,)))
-    yield row("down after a lost create", lost, moment=Moment.SUBMIT, outage=Outage(_LASTS_S, (down,)))
-    yield row("down with all the others", outage=Outage(_LASTS_S, (down,), everywhere=True))
-    yield row("the key is refused for minutes", outage=Outage(_LASTS_S, (refused,)))
+    down: Json = {"op": "any", "kind": "drop", "count": ALWAYS}
+    refused: Json = {"op": "any", "kind": "error", "count": ALWAYS, "args": _REFUSED_KEY[company]}
+    unlisted = tuple({**one, "count": ALWAYS} for one in _EMPTY_LISTS[company])
+    yield row("down for minutes", outage=Outage(LASTS_S, (down,)))
+    yield row("down after a lost create", lost, moment=Moment.SUBMIT, outage=Outage(LASTS_S, (down,)))
+    yield row("down with all the others", outage=Outage(LASTS_S, (down,), everywhere=True))
+    yield row("the key is refused for minutes", outage=Outage(LASTS_S, (refused,)))
     # Nobody takes an order and refuses the key of it: the answer is lost, and the key refused from then on.
-    yield row("the key is refused after a lost create", lost, moment=Moment.SUBMIT, outage=Outage(_LASTS_S, (refused,)))
-    yield row("the listing is empty for minutes", outage=Outage(_LASTS_S, (unlisted,)))
-    yield row("taken out of the settings for minutes", outage=Outage(_LASTS_S, settings=_WITHOUT[company]))
-    yield row("the object store is down for minutes", outage=Outage(_LASTS_S, paused="objects"))
+    yield row("the key is refused after a lost create", lost, moment=Moment.SUBMIT, outage=Outage(LASTS_S, (refused,)))
+    yield row("the listing is empty for minutes", outage=Outage(LASTS_S, unlisted))
+    yield row("taken out of the settings for minutes", outage=Outage(LASTS_S, settings=_WITHOUT[company]))
+    yield row("the object store is down for minutes", outage=Outage(LASTS_S, paused="objects"))
     if company in _NO_CREDIT:
         gone = company == "vast"  # Lambda's machines go on: only calls are refused
-        outage = Outage(_LASTS_S, switches=_NO_CREDIT[company], takes_the_machine=gone)
+        outage = Outage(LASTS_S, switches=_NO_CREDIT[company], takes_the_machine=gone)
         yield row("without credit for minutes", outage=outage)
 
 
@@ -294,7 +220,7 @@ def _vast() -> list[Row]:
             action=("outbid", {}),
             moment=Moment.RUNNING,
             settings={"ALLPASS_VAST_INTERRUPTIBLE": "true"},
-            outage=Outage(_LASTS_S, then=("win", {}), takes_the_machine=True),
+            outage=Outage(LASTS_S, then=("win", {}), takes_the_machine=True),
         ),
         *_late("vast"),
     ]
@@ -334,4 +260,14 @@ def _runpod() -> list[Row]:
         row("its host is taken down", action=("exit", {}), moment=Moment.RUNNING),
         row("a GPU falls off the bus", action=("gpus", {"wrong": "lost"}), moment=Moment.RUNNING),
         *_late("runpod"),
+    ]
+
+
+def _kubernetes() -> list[Row]:
+    missing = tuple({**each, "count": 2} for each in _EMPTY_LISTS["kubernetes"])
+    return [
+        *kubernetes_rows(),
+        Row("kubernetes", "own", "missing from the lists", missing, moment=Moment.RENTED),
+        *_other_gpus("kubernetes", _WRONG_GPUS),
+        *_late("kubernetes"),
     ]

@@ -29,7 +29,8 @@ from typing import Any
 from app.stack.supervisor import Stack
 from benchmarks.fault_ground import Ground, ground, started
 from benchmarks.fault_play import Outcome, play
-from benchmarks.fault_rows import COMPANIES, Row, matrix, sample
+from benchmarks.fault_row import Row
+from benchmarks.fault_rows import COMPANIES, matrix, sample
 
 GOAL = 1.0
 

@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,16 +200,15 @@ def _answers(url: str) -> bool:
 
 @contextlib.contextmanager
 def _company(folder: Path) -> Iterator[Emulated]:
-    one = emulated(Company.VAST, host="0.0.0.0", port=_VAST_PORT, admin_port=_ADMIN_PORT, secret="benchmark", speed=0.0)
     ports: dict[str, Any] = {"host": "0.0.0.0", "port": _VAST_PORT, "admin_port": _ADMIN_PORT}
-    command = emulator_command("vast", folder / "vast", speed=0.0, seed=1, **ports)
+    one = emulated(Company.VAST, folder / "vast", **ports, secret="benchmark", speed=0.0)
+    command = emulator_command("vast", one.data_dir, speed=0.0, seed=1, **ports)
     keys = {KEY_VARIABLE: one.key, ADMIN_KEY_VARIABLE: one.admin_key}
     process = subprocess.Popen(command, env={**os.environ, **keys}, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         assert process.stdout.readline(), "the emulated company does not start"
-        yield Emulated(one.company, f"http://{HOST}:{_VAST_PORT}", f"http://{HOST}:{_ADMIN_PORT}", one.key,
-                       one.admin_key, one.speed)  # fmt: skip
+        yield replace(one, url=f"http://{HOST}:{_VAST_PORT}", admin_url=f"http://{HOST}:{_ADMIN_PORT}")
     finally:
         process.terminate()
         process.wait(30)

@@ -1,10 +1,11 @@
-"""`allpass emulate`: one of the rental companies, played on this host, until Ctrl-C."""
+"""`allpass emulate`: one of the rental companies, or a Kubernetes cluster, played on this host, until Ctrl-C."""
 
 from __future__ import annotations
 
 import json
 import os
 import secrets
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from providers.emulators.companies import Company
+from providers.emulators.companies import Company, kubeconfig_in
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,8 +41,9 @@ def emulate(
 ) -> None:
     """Example: allpass emulate lambda --speed 0.05
 
-    Plays a rental company on this host. Its machines are real processes here; nothing is rented, nothing costs. Prints
-    the settings with which a server rents from it. State survives a restart with the same --data-dir.
+    Plays a rental company on this host, or with `kubernetes` a cluster. Its machines are real processes here; nothing
+    is rented, nothing costs. Prints the settings with which a server rents from it, for a file that a shell reads.
+    State survives a restart with the same --data-dir; a cluster begins anew, and its pods end with it.
     """
     from rich.console import Console
 
@@ -49,6 +51,10 @@ def emulate(
     if company is Company.MODAL and find_spec("modal") is None:
         needs = "[red]error:[/red] the emulated Modal needs the package modal: pip install 'modal>=1.6,<1.7'"
         console.print(needs, highlight=False, soft_wrap=True)
+        raise typer.Exit(_EXIT_USAGE)
+    if company is Company.KUBERNETES and not machines_die_with_emulator:
+        wrong = "[red]error:[/red] a cluster that starts again knows no pod of before: leave out"
+        console.print(f"{wrong} --no-machines-die-with-emulator", highlight=False, soft_wrap=True)
         raise typer.Exit(_EXIT_USAGE)
     folder = (data_dir or Path(".allpass/emulated") / company.value).resolve()
     command = _command(
@@ -130,9 +136,12 @@ def _tell(
         f"An emulated [bold]{company.value}[/bold] serves on {told['url']}   (Ctrl-C stops it)", highlight=False
     )
     console.print(f"  admin    {told['admin_url']}", highlight=False)
+    if company is Company.KUBERNETES:
+        way = f"  way in   kubectl --kubeconfig {shlex.quote(str(kubeconfig_in(folder)))}"
+        console.print(way, markup=False, highlight=False, soft_wrap=True)
     console.print(f"  data     {folder}", markup=False, highlight=False, soft_wrap=True)
     console.print("  settings of a server that rents from it:", highlight=False)
-    lines = connection_settings(company, str(told["url"]), keys[KEY_VARIABLE], speed)
+    lines = connection_settings(company, str(told["url"]), keys[KEY_VARIABLE], speed, folder)
     lines[ADMIN_KEY_VARIABLE] = keys[ADMIN_KEY_VARIABLE]
-    sys.stdout.writelines(f"{name}={value}\n" for name, value in lines.items())
+    sys.stdout.writelines(f"{name}={shlex.quote(value)}\n" for name, value in lines.items())
     sys.stdout.flush()

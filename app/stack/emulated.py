@@ -1,26 +1,33 @@
-"""The rental companies played by emulators: how each is started, and what a server is told to rent from it."""
+"""The rental companies played by emulators, and a cluster: how each is started, and what a server is told to use it."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.stack.child import Child
-from providers.emulators.companies import Company
+from providers.emulators.companies import Company, kubeconfig_in
 from providers.emulators.serving import ADMIN_KEY_VARIABLE, KEY_VARIABLE, emulator_command
 
 # However fast time goes, machines are real processes: deadlines and graces do not shrink below this.
 _LEAST_DEADLINE_S = 30.0  # a process still has to start, however fast the company is
 _LEAST_GRACE_S = 5.0
+# What the emulated cluster has: two nodes with eight of them.
+_SHAPES = [{"name": "a100", "gpu_type": "A100", "gpu_memory_gb": 80, "cpus": 4, "memory_gb": 32, "most": 16}]
 
 
 @dataclass(frozen=True, slots=True)
 class Emulated:
-    """One company on this host. `key` is what its customers present, `admin_key` opens the books."""
+    """One company on this host. `key` is what its customers present, `admin_key` opens the books.
+
+    `data_dir` is its own.
+    """
 
     company: Company
+    data_dir: Path
     url: str
     admin_url: str
     key: str
@@ -29,11 +36,20 @@ class Emulated:
 
     def settings(self) -> dict[str, str]:
         """What a server needs to be told."""
-        return connection_settings(self.company, self.url, self.key, self.speed)
+        return connection_settings(self.company, self.url, self.key, self.speed, self.data_dir)
 
 
-def connection_settings(company: Company, url: str, key: str, speed: float) -> dict[str, str]:
-    """What a server needs to be told, as environment variables: where, with what, and how fast time goes there."""
+def connection_settings(company: Company, url: str, key: str, speed: float, data_dir: Path) -> dict[str, str]:
+    """What a server needs to be told, as environment variables: where, with what, and how fast time goes there.
+    `data_dir`: the emulator's."""
+    if company is Company.KUBERNETES:
+        return {
+            "ALLPASS_KUBERNETES_KUBECONFIG": str(kubeconfig_in(data_dir)),
+            "ALLPASS_KUBERNETES_SHAPES": json.dumps(_SHAPES),
+            "ALLPASS_KUBERNETES_STARTUP_S": f"{max(0.001, 8 * speed):g}",
+            "ALLPASS_KUBERNETES_STARTUP_DEADLINE_S": f"{max(_LEAST_DEADLINE_S, 900 * speed):g}",
+            "ALLPASS_KUBERNETES_CREATE_GRACE_S": f"{max(_LEAST_GRACE_S, 10 * speed):g}",
+        }
     if company is Company.MODAL:
         token_id, _, token_secret = key.partition(":")
         return {
@@ -74,23 +90,27 @@ def connection_settings(company: Company, url: str, key: str, speed: float) -> d
     }
 
 
-def emulated(company: Company, *, host: str, port: int, admin_port: int, secret: str, speed: float) -> Emulated:
+def emulated(
+    company: Company, data_dir: Path, *, host: str, port: int, admin_port: int, secret: str, speed: float
+) -> Emulated:
     """The company at these ports, with keys that follow from the stack's secret: the same at every start."""
     key, admin_key = _key(secret, company, "customer"), _key(secret, company, "admin")
     if company is Company.MODAL:
         key = f"ak-{key[:32]}:as-{key[32:]}"
-    return Emulated(company, f"http://{host}:{port}", f"http://{host}:{admin_port}", key, admin_key, speed)
+    scheme = "https" if company is Company.KUBERNETES else "http"
+    url, admin_url = f"{scheme}://{host}:{port}", f"http://{host}:{admin_port}"
+    return Emulated(company, data_dir, url, admin_url, key, admin_key, speed)
 
 
 def emulator_child(
-    one: Emulated, data_dir: Path, log_file: Path, *, seed: int, host_settings: Mapping[str, str] | None = None
+    one: Emulated, log_file: Path, *, seed: int, host_settings: Mapping[str, str] | None = None
 ) -> Child:
     """The process, to be started by the main thread. Ready when its admin port answers. `host_settings`: what whoever
     starts machines on this host has to know."""
-    host, port = one.url.removeprefix("http://").split(":")
+    host, port = one.url.partition("://")[2].split(":")
     admin_port = int(one.admin_url.rsplit(":", 1)[1])
     command = emulator_command(
-        one.company.value, data_dir, host=host, port=int(port), admin_port=admin_port, speed=one.speed, seed=seed
+        one.company.value, one.data_dir, host=host, port=int(port), admin_port=admin_port, speed=one.speed, seed=seed
     )
     keys = {KEY_VARIABLE: one.key, ADMIN_KEY_VARIABLE: one.admin_key, **(host_settings or {})}
     return Child(one.company.value, command, environment=keys, log_file=log_file, port=admin_port)

@@ -214,10 +214,10 @@ class Stack:
         options, secret, settings = self._options, self.secrets()["local_cloud_key"], dict[str, str]()
         for company in options.companies:
             ports = {"port": free_port(), "admin_port": free_port()}
-            one = emulated(company, host=HOST, **ports, secret=secret, speed=options.cloud_speed)
             folder = self.layout.emulated / company.value
+            one = emulated(company, folder, host=HOST, **ports, secret=secret, speed=options.cloud_speed)
             log, host = self._log(company.value), given_to_machines()
-            self._add(emulator_child(one, folder, log, seed=options.cloud_seed, host_settings=host))
+            self._add(emulator_child(one, log, seed=options.cloud_seed, host_settings=host))
             self.companies += (one,)
             settings |= one.settings()
         return settings

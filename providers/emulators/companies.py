@@ -1,8 +1,9 @@
-"""The companies that are played, by name. Loads nothing: the command line starts with it."""
+"""The companies that are played, by name, and a cluster. Loads nothing: the command line starts with it."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 
 
 class Company(StrEnum):
@@ -10,3 +11,9 @@ class Company(StrEnum):
     VAST = "vast"
     LAMBDA = "lambda"
     RUNPOD = "runpod"
+    KUBERNETES = "kubernetes"
+
+
+def kubeconfig_in(data_dir: Path) -> Path:
+    """The way into the emulated cluster, which it writes when it serves."""
+    return data_dir / "kubeconfig"

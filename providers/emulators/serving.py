@@ -137,7 +137,7 @@ def emulator_command(
     die_with_parent: bool = True,
     machines_die_with_emulator: bool = True,
 ) -> list[str]:
-    """The command line of an emulator (`modal`, `vast`, `lambda`) as a child of the calling process.
+    """The command line of an emulator (a name of `companies.Company`) as a child of the calling process.
 
     A port of 0 is any free one, of None the emulator's own. Its environment must hold both keys. With
     `die_with_parent` it must be started by the main thread: on Linux the system reports the end of the thread, not of

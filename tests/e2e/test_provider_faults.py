@@ -36,7 +36,8 @@ ROWS = (
     "runpod create: reply lost after the effect",
     "runpod own: a pod that never exists",
     "lambda own: down for minutes",
-    *(f"{company} own: another installation on the account" for company in COMPANIES),
+    *(f"{company} own: another installation on the account" for company in COMPANIES if company != "kubernetes"),
+    "kubernetes own: its pod is preempted",
 )
 LONG_STEPS = 320  # longer than a job may stay serverless here
 

@@ -111,15 +111,19 @@ class EmulatedCluster(EmulatorProcess):
             for found in self.items(plural):
                 body = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
                 self.http.request("DELETE", self.place(plural, found["metadata"]["name"]), json=body)
+        self.nodes_are_back()
+        for machine in self.machines():
+            if machine["state"] != "ended":
+                self.act(machine["ref"], "end")
+
+    def nodes_are_back(self) -> None:
+        """Heard of, and open to all."""
         for name in ("gpu-1", "gpu-2"):
             ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
             patch = {"spec": {"unschedulable": None, "taints": None}, "status": {"conditions": [ready]}}
             headers = {"Content-Type": "application/merge-patch+json"}
             ok(self.http.patch(f"/api/v1/nodes/{name}", json={"spec": patch["spec"]}, headers=headers))
             ok(self.http.patch(f"/api/v1/nodes/{name}/status", json={"status": patch["status"]}, headers=headers))
-        for machine in self.machines():
-            if machine["state"] != "ended":
-                self.act(machine["ref"], "end")
 
     def kill(self) -> None:
         self.http.close()

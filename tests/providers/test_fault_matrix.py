@@ -12,18 +12,19 @@ from benchmarks.fault_ground import CREATE_GRACE_S, GRACE_S, ORPHAN_GRACE_S
 from benchmarks.fault_play import machines_together
 from benchmarks.fault_rows import COMPANIES, matrix, sample
 from providers.emulators.faults import FaultScript
+from providers.emulators.kubernetes.emulation import EMULATION as KUBERNETES
 from providers.emulators.lambda_cloud.emulation import EMULATION as LAMBDA
 from providers.emulators.modal.emulation import EMULATION as MODAL
 from providers.emulators.runpod.emulation import EMULATION as RUNPOD
 from providers.emulators.serving import switches_of
 from providers.emulators.vast.company import VAST_EMULATION as VAST
 
-_EMULATIONS = {"modal": MODAL, "vast": VAST, "lambda": LAMBDA, "runpod": RUNPOD}
+_EMULATIONS = {"modal": MODAL, "vast": VAST, "lambda": LAMBDA, "runpod": RUNPOD, "kubernetes": KUBERNETES}
 _GRACE_MS = round(GRACE_S * 1000)
 
 
 def test_every_fault_meets_every_operation_with_and_without_a_crash() -> None:
-    """Six generic faults x four operations x four companies, and each company's own, all of them twice."""
+    """Six generic faults x four operations x the emulated companies, and each company's own, all of them twice."""
     rows = matrix()
     assert len({row.key for row in rows}) == len(rows)
     for company, op, crash in itertools.product(COMPANIES, ("create", "get", "list", "terminate"), (False, True)):
@@ -56,7 +57,7 @@ def test_an_outage_is_known_wherever_it_strikes_and_outlasts_every_grace(row: An
     plugins = [(one.prefix, one.plugin) for one in found_providers() if one.plugin is not None]
     settings = {f"{prefix}{name.upper()}" for prefix, plugin in plugins for name in plugin.settings.model_fields}
     assert {*outage.settings, *row.settings} <= settings
-    assert outage.faults or outage.switches or outage.settings or outage.paused or outage.then
+    assert outage.faults or outage.switches or outage.settings or outage.paused or outage.then or row.action
     assert row.alone or not (outage.everywhere or outage.settings or outage.paused or row.settings)
 
 

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-KUBECONFIG = "kubeconfig"
+from providers.emulators.companies import kubeconfig_in
 
 
 def own_certificate(folder: Path) -> tuple[Path, Path]:
@@ -70,7 +70,7 @@ def write_kubeconfig(folder: Path, url: str, certificate_file: Path, token: str,
         "users": [{"name": "emulated", "user": {"token": token}}],
         "contexts": [{"name": "emulated", "context": context}],
     }
-    path = folder / KUBECONFIG
+    path = kubeconfig_in(folder)
     _write(path, json.dumps(told, indent=2).encode())
     return path
 

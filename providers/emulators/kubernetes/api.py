@@ -128,6 +128,8 @@ class KubeApi:
         if fault is not None and fault.kind == ways.EXPIRED:
             raise expired()
         rows = self._chosen(request, target)
+        if fault is not None and fault.kind == ways.PARTIAL_LIST:
+            rows = rows[fault.args["hide"] :]
         begin, limit = _continued(request), int(request.query_params.get("limit") or 0)
         most = self._grounds.switches["page_limit"]
         limit = min(limit or most, most) if most else limit

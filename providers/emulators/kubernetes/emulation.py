@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +33,8 @@ _GPU_LABELS = {"nvidia.com/gpu.product": "A100 SXM4", "nvidia.com/gpu.memory": "
 
 def build(grounds: Grounds) -> Built:
     """The API, and on the admin port: `evict` (a drain), `preempt_pod` (a more important pod), `pressure` (the node has
-    too little memory), `node_lost`, `suspend` (Kueue takes the quota back), `gpus`. Each takes a pod's uid."""
+    too little memory), `node_lost` (`{"halts": true}`: and what runs there stands still), `suspend` (Kueue takes the
+    quota back), `compact` (watches cannot go on from any version), `gpus`. Each takes a pod's uid."""
     store = ClusterStore(grounds.now_ms)
     furnish(store)
     kubelet = Kubelet(grounds, store)
@@ -47,6 +49,7 @@ def build(grounds: Grounds) -> Built:
             "pressure": actions.pressure,
             "node_lost": actions.node_lost,
             "suspend": actions.suspend,
+            "compact": actions.compact,
             "gpus": break_gpus(grounds.estate),
         },
     )
@@ -132,8 +135,10 @@ class _Actions:
         self._store.change(PODS, self._pod(ref), alter)
         await self._estate.end(ref, detail="evicted by the kubelet")
 
-    async def node_lost(self, ref: str, _: Mapping[str, Any]) -> None:
+    async def node_lost(self, ref: str, body: Mapping[str, Any]) -> None:
         pod = self._pod(ref)
+        if body.get("halts") is True:
+            await self._estate.signal_inside(ref, signal.SIGSTOP)
         node = self._store.required(NODES, "", pod["spec"]["nodeName"])
         now = self._store.stamp()
 
@@ -144,6 +149,9 @@ class _Actions:
         self._store.change(NODES, node, silent)
         lost = {"phase": "Unknown", "reason": "NodeLost", "message": "Node which was running the pod is unresponsive"}
         self._store.change(PODS, pod, lambda found: found["status"].update(lost))
+
+    async def compact(self, _: str, __: Mapping[str, Any]) -> None:
+        self._store.forget()
 
     async def suspend(self, ref: str, _: Mapping[str, Any]) -> None:
         pod = self._pod(ref)

@@ -41,7 +41,12 @@ class Kubelet:
     def look_at(self, pod: KubeObject) -> None:
         """Take the next step of a pod that is not over."""
         meta, spec = pod["metadata"], pod["spec"]
-        if is_leaving(pod) or is_over(pod) or self._estate.get(meta["uid"]) is not None:
+        if pod["status"].get("phase") == "Unknown" and not self.is_lost(pod):
+            self._store.change(PODS, pod, _heard_again)
+        if is_leaving(pod):
+            self._tell_again(pod)
+            return
+        if is_over(pod) or self._estate.get(meta["uid"]) is not None:
             return
         trouble = self._trouble(pod)
         if not spec.get("nodeName"):
@@ -211,6 +216,16 @@ class Kubelet:
             self._signals.add(task)
             task.add_done_callback(self._signals.discard)
 
+    def _tell_again(self, pod: KubeObject) -> None:
+        """A node that is back hears what was to end meanwhile."""
+        machine = self._estate.get(pod["metadata"]["uid"])
+        if machine is None or not machine.is_live or self.is_lost(pod):
+            return
+        if machine.deadline_ms is not None or machine.ending is not None:
+            return  # it has
+        seconds = int(pod["metadata"]["deletionGracePeriodSeconds"])
+        self._tell_process(machine.ref, seconds, self._grounds.now_ms() + seconds * 1000, is_first=True)
+
     def is_lost(self, pod: KubeObject) -> bool:
         """Whether nobody hears from its node."""
         node = self._store.get(NODES, "", pod["spec"].get("nodeName", ""))
@@ -220,3 +235,9 @@ class Kubelet:
     def _trouble(self, pod: KubeObject) -> Fault | None:
         owners = [str(each["uid"]) for each in pod["metadata"].get("ownerReferences") or []]
         return next((self.troubles[uid] for uid in owners if uid in self.troubles), None)
+
+
+def _heard_again(pod: KubeObject) -> None:
+    pod["status"]["phase"] = "Running"
+    for name in ("reason", "message"):
+        pod["status"].pop(name, None)

@@ -115,9 +115,11 @@ class ClusterStore:
             return
 
     def forget(self) -> None:
-        """As a compaction does: nobody can go on from any version before now."""
+        """As a compaction does: nobody can go on from any version before now, and who watches hears so."""
+        self.revision += 1
         self._changes.clear()
         self._forgotten = self.revision
+        self._wake()
 
     def stamp(self, at_ms: int | None = None) -> str:
         """A moment as objects tell it, in whole seconds."""
@@ -137,10 +139,13 @@ class ClusterStore:
             self._forgotten = self._changes[0].revision
         change = ObjectChange(self.revision, what, kind, namespace, after, before)
         self._changes.append(change)
-        self._pulse.set()
-        self._pulse = asyncio.Event()
+        self._wake()
         for listener in self.on_change:
             listener(change)
+
+    def _wake(self) -> None:
+        self._pulse.set()
+        self._pulse = asyncio.Event()
 
 
 def check_version(found: KubeObject, wanted: Any) -> None:

@@ -17,6 +17,7 @@ CUT = "cut"  # a watch breaks off without a word after the next event that it te
 DENIED = "denied"  # an admission webhook refuses it; args.message
 NEVER_READY = "never_ready"  # its pod is never scheduled
 PULL_ERROR = "pull_error"  # its image cannot be pulled
+PARTIAL_LIST = "partial_list"  # a list lacks `args.hide` objects
 MALFORMED = "malformed"  # a list holds one more object, which makes no sense
 
 _WATCHES = frozenset(f"watch_{plural}" for plural in _PLURALS)
@@ -30,6 +31,7 @@ KINDS: Mapping[str, FaultKind] = {
     NEVER_READY: FaultKind(ops=_JOBS),
     PULL_ERROR: FaultKind(ops=_JOBS),
     BAD_GPUS: bad_gpus("create_jobs"),
+    PARTIAL_LIST: FaultKind(ops=_LISTS, args={"hide": int}, needed=frozenset({"hide"})),
     MALFORMED: FaultKind(ops=_LISTS),
 }
 SWITCHES: Mapping[str, Value] = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import signal
 import stat
 import subprocess
@@ -17,17 +19,21 @@ from typer.testing import CliRunner
 from app.cli import emulate as command
 from app.settings import Settings
 from app.stack.emulated import connection_settings
+from providers.conformance.suite import request_for
 from providers.emulators.companies import Company
 from providers.emulators.serving import KEY_VARIABLE
-from tests.providers.cloud_process import PATIENCE_S
+from providers.kubernetes.adapter import KubernetesProvider
+from providers.kubernetes.options import KubeOptions, KubeShape
+from tests.providers.cloud_process import PATIENCE_S, WallClock, eventually, processes_under
+from tests.providers.kubernetes_cluster import idle_script
 
 ALLPASS = str(Path(sys.executable).parent / "allpass")
 QUIET = ["--port", "0", "--admin-port", "0", "--speed", "0"]
 
 
-def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+def start(folder: Path, *options: str, company: str = "lambda") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [ALLPASS, "emulate", "lambda", "--data-dir", str(folder), *QUIET, *options],
+        [ALLPASS, "emulate", company, "--data-dir", str(folder), *QUIET, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -41,7 +47,7 @@ def settings_of(process: subprocess.Popen[str]) -> dict[str, str]:
         line = process.stdout.readline() if process.stdout else ""
         assert line, process.communicate()[1]
         name, _, value = line.strip().partition("=")
-        told[name] = value
+        (told[name],) = shlex.split(value)  # as a shell reads it
     return told
 
 
@@ -55,6 +61,37 @@ def test_it_serves_and_prints_the_settings_of_a_server(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 0, said
+
+
+async def test_a_cluster_is_used_by_what_is_printed_and_its_pods_end_with_it(tmp_path: Path) -> None:
+    """The settings make a provider that has a machine there; its way in is for its owner alone; Ctrl-C leaves nothing
+    that runs."""
+    process = start(tmp_path / "cluster", company="kubernetes")
+    told = settings_of(process)
+    kubeconfig = Path(told["ALLPASS_KUBERNETES_KUBECONFIG"])
+    assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600  # noqa: ASYNC240 - a small local file
+    shapes = tuple(KubeShape.model_validate(one) for one in json.loads(told["ALLPASS_KUBERNETES_SHAPES"]))
+    options = KubeOptions(shapes, str(kubeconfig), grace_s=5)
+    provider = KubernetesProvider(options, clock=WallClock(), bootstrap=idle_script)
+    (offer,) = await provider.offers()
+    await provider.create(request_for(offer))
+    await provider.close()
+    eventually(lambda: processes_under(tmp_path))
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=PATIENCE_S)[1]
+    assert process.returncode == 0, said
+    assert f"kubectl --kubeconfig {kubeconfig}" in said
+    eventually(lambda: not processes_under(tmp_path))
+
+
+def test_pods_do_not_outlive_their_cluster(tmp_path: Path) -> None:
+    """Asked to leave them, it says what to leave out instead."""
+    app = typer.Typer()
+    app.command()(command.emulate)
+    asked = ["kubernetes", "--data-dir", str(tmp_path), "--no-machines-die-with-emulator"]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 2
+    assert "leave out --no-machines-die-with-emulator" in result.output.replace("\n", " ")
 
 
 def test_keys_are_made_once_and_kept_privately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +119,7 @@ def test_the_printed_settings_are_settings(company: Company, speed: float, monke
     """A server accepts what is printed for each company, at every speed."""
     for name in [name for name in os.environ if name.startswith("ALLPASS_")]:
         monkeypatch.delenv(name)
-    told = connection_settings(company, "http://127.0.0.1:1", "ak-a:as-b", speed)
+    told = connection_settings(company, "http://127.0.0.1:1", "ak-a:as-b", speed, Path("/emulator"))
     for name, value in told.items():
         monkeypatch.setenv(name, value)
     settings = Settings(database_url="postgresql://a", secret_key="k" * 32, objects_signing_key="s" * 32)
@@ -90,4 +127,7 @@ def test_the_printed_settings_are_settings(company: Company, speed: float, monke
         (one,) = (one for one in settings.providers if name.startswith(one.prefix))
         found = getattr(one.section, name.removeprefix(one.prefix).lower())
         shown = found.get_secret_value() if hasattr(found, "get_secret_value") else found
-        assert str(shown) == value or float(shown) == float(value)
+        if isinstance(shown, list):
+            assert [each.name for each in shown] == [each["name"] for each in json.loads(value)]
+        else:
+            assert str(shown) == value or float(shown) == float(value)

@@ -136,6 +136,23 @@ async def test_a_lost_node_is_no_end(cluster: EmulatedCluster, provider: Kuberne
     assert lost.ref in {each.ref for each in await provider.list_owned() if each.status is MachineStatus.RUNNING}
 
 
+async def test_a_node_that_is_back_hears_what_was_to_end(
+    cluster: EmulatedCluster, provider: KubernetesProvider
+) -> None:
+    """Nothing of it can be ended while it is away, and what stood still there does not come to life again."""
+    machine, stays = [await provider.create(await order(provider)) for _ in range(2)]
+    uids = [cluster.uid_of(each.ref) for each in (machine, stays)]
+    for uid in uids:
+        cluster.act(uid, "node_lost", halts=uid == uids[0])
+    await provider.terminate(machine.ref)
+    await seen(provider, machine.ref, MachineStatus.RUNNING, "its pod is to end")
+    cluster.nodes_are_back()
+    await seen(provider, machine.ref, MachineStatus.ENDED)
+    assert cluster.machine(uids[0])["state"] == "ended"
+    running = await seen(provider, stays.ref, MachineStatus.RUNNING)
+    assert running.detail == ""
+
+
 async def test_an_image_that_cannot_be_had_stops_the_machine_after_a_while(
     cluster: EmulatedCluster, provider: KubernetesProvider
 ) -> None:
@@ -329,6 +346,36 @@ async def test_a_watch_that_breaks_off_only_makes_the_next_look_a_list(cluster: 
     await provider.terminate(machine.ref)
     await until(provider.offers)
     await provider.close()
+
+
+async def test_a_watch_whose_version_is_forgotten_begins_with_a_list(
+    cluster: EmulatedCluster, provider: KubernetesProvider
+) -> None:
+    """The API server was compacted: what changed meanwhile is seen all the same."""
+    machine = await provider.create(await order(provider))
+    uid = cluster.uid_of(machine.ref)
+    await provider.offers()
+
+    async def is_followed() -> bool:
+        return provider._jobs._is_live and provider._pods._is_live
+
+    async def is_not() -> bool:
+        return not (provider._jobs._is_live or provider._pods._is_live)
+
+    await until(is_followed)
+    cluster.act(uid, "compact")
+    await until(is_not)
+    assert len(await provider.offers()) == 1
+    await until(is_followed)
+
+
+async def test_a_list_may_lack_what_is_there(cluster: EmulatedCluster, provider: KubernetesProvider) -> None:
+    """The emulator hides as much as it is told to, once."""
+    machine = await provider.create(await order(provider))
+    for op in ("list_jobs", "list_pods"):
+        cluster.fault(op=op, kind="partial_list", args={"hide": 9})
+    assert await provider.list_owned() == []
+    assert [each.ref for each in await provider.list_owned()] == [machine.ref]
 
 
 async def test_offers_are_followed_and_not_listed(cluster: EmulatedCluster, provider: KubernetesProvider) -> None:

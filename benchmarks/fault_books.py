@@ -1,7 +1,8 @@
-"""What each emulated company has and charges, asked behind the control plane's back."""
+"""What each place of machines has and charges, asked behind the control plane's back."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,7 +27,45 @@ _PLENTY: Mapping[str, Mapping[str, int]] = {
 }
 
 
-class Books:
+class Books(ABC):
+    """One place of machines: what goes wrong there, and what it has. References are those that a node knows."""
+
+    name: str
+
+    @abstractmethod
+    async def settle_in(self) -> None:
+        """No faults, the switches of every row, and enough to rent."""
+
+    @abstractmethod
+    async def fault(self, body: Mapping[str, Any]) -> None: ...
+
+    @abstractmethod
+    async def switch(self, switches: Mapping[str, Any]) -> None: ...
+
+    @abstractmethod
+    async def act(self, ref: str, what: str, body: Mapping[str, Any]) -> None:
+        """Do something to a machine."""
+
+    @abstractmethod
+    async def strikes_left(self) -> int:
+        """How many calls the faults that wait will still strike."""
+
+    @abstractmethod
+    async def machines(self) -> list[dict[str, Any]]:
+        """All that there ever were, oldest first, each with its bill."""
+
+    @abstractmethod
+    async def orphan_micros(self, owned: set[str]) -> int:
+        """What machines have cost that are not among those owned."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    async def live(self) -> list[dict[str, Any]]:
+        return [machine for machine in await self.machines() if machine["state"] != "ended"]
+
+
+class CompanyBooks(Books):
     """The admin port of one company."""
 
     def __init__(self, company: Emulated) -> None:
@@ -39,7 +78,6 @@ class Books:
         )
 
     async def settle_in(self) -> None:
-        """No faults, the switches of every row, and enough to rent."""
         await self._ask("DELETE", "/faults")
         await self._ask("DELETE", "/switches")
         await self._ask("POST", "/switches", _BASE_SWITCHES[self.name])
@@ -59,20 +97,14 @@ class Books:
         await self._ask("POST", f"/machines/{ref}/{what}", body)
 
     async def strikes_left(self) -> int:
-        """How many calls the faults that wait will still strike."""
         faults = (await self._ask("GET", "/faults"))["faults"]
         return sum(fault["count"] for fault in faults)
 
     async def machines(self) -> list[dict[str, Any]]:
-        """All that there ever were, oldest first, each with its bill."""
         listed: list[dict[str, Any]] = (await self._ask("GET", "/machines"))["machines"]
         return listed
 
-    async def live(self) -> list[dict[str, Any]]:
-        return [machine for machine in await self.machines() if machine["state"] != "ended"]
-
     async def orphan_micros(self, owned: set[str]) -> int:
-        """What machines have cost that are not among those owned."""
         return int((await self._ask("POST", "/ledger", {"owned": sorted(owned)}))["orphan_cost_micros"])
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ import httpx
 import allpass
 from allpass.errors import Conflict
 from app.stack.emulated import Emulated
-from benchmarks.fault_books import Books
+from benchmarks.fault_books import CompanyBooks
 
 CLUSTER_GPU = "L40S"  # which no company rents out here
 _MEMORY_GB, _NODES = 48, ("gpu-1", "gpu-2")
@@ -40,7 +40,7 @@ def make_cluster_pool(client: allpass.Client) -> None:
         client.create_pool(_POOL, launcher="kubernetes", price_usd=_USD_PER_HOUR)
 
 
-class ClusterBooks(Books):
+class ClusterBooks(CompanyBooks):
     """The admin port, and the API beside it."""
 
     def __init__(self, one: Emulated) -> None:

@@ -23,10 +23,14 @@ import asyncpg
 import allpass
 from app.stack.emulated import Emulated
 from app.stack.supervisor import Clouds, Stack, StackOptions
-from benchmarks.fault_books import Books
+from benchmarks.fault_books import Books, CompanyBooks
 from benchmarks.fault_cluster import CLUSTER_GPU, CLUSTER_SETTINGS, ClusterBooks, make_cluster_pool
+from benchmarks.fault_host import HOST_GPU
 from benchmarks.fault_neighbours import rent_as_neighbour
+from benchmarks.fault_pool import POOL_SETTINGS, joined_hosts
+from benchmarks.fault_slurm import SLURM_GPU, SlurmBooks, make_slurm_pool, slurm_settings
 from providers.emulators.companies import Company
+from tests.slurm_cluster import SlurmCluster
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 STEPS, STEP_MS = 60, 25
@@ -64,6 +68,7 @@ SETTINGS: Mapping[str, str] = {
     "ALLPASS_RUNPOD_GPU_TYPES": '["RTXA6000"]',
     "ALLPASS_RUNPOD_GPU_COUNTS": "[1]",
     **CLUSTER_SETTINGS,
+    **POOL_SETTINGS,
     **{f"ALLPASS_{name}_CREATE_GRACE_S": f"{CREATE_GRACE_S:g}" for name in _NAMES},
     **{f"ALLPASS_{name}_STARTUP_DEADLINE_S": f"{STARTS_WITHIN_S:g}" for name in _NAMES},
 }
@@ -73,6 +78,8 @@ _ONLY_AT: Mapping[str, Mapping[str, Any]] = {
     "lambda": {"gpu": {"count": 1, "type": "A10"}, "start": "when-cheap"},
     "runpod": {"gpu": {"count": 1, "type": "RTXA6000"}, "start": "when-cheap"},
     "kubernetes": {"gpu": {"count": 1, "type": CLUSTER_GPU}, "start": "now"},
+    "joined": {"gpu": {"count": 1, "type": HOST_GPU}, "start": "now"},
+    "slurm": {"gpu": {"count": 1, "type": SLURM_GPU}, "start": "now"},
 }
 
 Found = TypeVar("Found")
@@ -179,10 +186,11 @@ class Ground:
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[Stack]:
+def started(folder: Path, slurm: SlurmCluster | None = None) -> Iterator[Stack]:
     """Bring the stack up, and stop it at the end. Outside of any event loop: starting it runs one."""
+    settings = {**SETTINGS, **({} if slurm is None else slurm_settings(slurm))}
     options = StackOptions(
-        folder / "data", port=0, cloud_speed=0.0, clouds=Clouds.EMULATED, companies=tuple(Company), settings=SETTINGS
+        folder / "data", port=0, cloud_speed=0.0, clouds=Clouds.EMULATED, companies=tuple(Company), settings=settings
     )
     stack = Stack(options, tell=lambda _: None)
     stack.start()
@@ -193,19 +201,24 @@ def started(folder: Path) -> Iterator[Stack]:
 
 
 @asynccontextmanager
-async def ground(stack: Stack) -> AsyncIterator[Ground]:
+async def ground(stack: Stack, slurm: SlurmCluster | None = None) -> AsyncIterator[Ground]:
     """Open the doors behind a stack that is up."""
     known = json.loads(stack.layout.client_file.read_text())
-    books = {one.company.value: _books_of(one) for one in stack.companies}
+    books: dict[str, Books] = {one.company.value: _books_of(one) for one in stack.companies}
     async with asyncpg.create_pool(stack.database_url, min_size=1, max_size=4) as pool:
         with allpass.Client(known["url"], known["api_key"]) as client:
             await asyncio.to_thread(make_cluster_pool, client)
-            for each in books.values():
-                await each.settle_in()
-            yield Ground(stack, client, books, pool)
+            async with joined_hosts(stack.layout.root.parent / "hosts", client, pool) as hosts:
+                books[hosts.name] = hosts
+                if slurm is not None:
+                    await asyncio.to_thread(make_slurm_pool, client)
+                    books[SlurmBooks.name] = SlurmBooks(slurm)
+                for each in books.values():
+                    await each.settle_in()
+                yield Ground(stack, client, books, pool)
     for each in books.values():
         await each.close()
 
 
-def _books_of(one: Emulated) -> Books:
-    return ClusterBooks(one) if one.company is Company.KUBERNETES else Books(one)
+def _books_of(one: Emulated) -> CompanyBooks:
+    return ClusterBooks(one) if one.company is Company.KUBERNETES else CompanyBooks(one)

@@ -25,7 +25,8 @@ _ENDS = ("succeeded", "failed", "cancelled")
 # How far the ledger may be from the bill, in seconds of each machine's price. Modal tells when a container ran. Vast.ai
 # and Lambda do not, and RunPod tells no end, so that our looks stand for it, a crash makes us miss some, and Lambda
 # counts started minutes.
-_GAP_S: Mapping[str, float] = {"modal": 1.0, "vast": 15.0, "lambda": 60.0, "runpod": 15.0, "kubernetes": 3.0}
+_GAP_S: Mapping[str, float] = {"modal": 1.0, "vast": 15.0, "lambda": 60.0, "runpod": 15.0}
+_GAP_OF_OWN_S = 3.0  # whole seconds, told by clusters and hosts
 
 
 @dataclass
@@ -311,7 +312,7 @@ def _unknown_s(row: Row) -> float:
     """What ended while nobody could look is booked until somebody did, where its company does not tell when it was."""
     unseen = row.crash or row.outage is not None
     blind = row.traceless or (unseen and row.company != "modal")
-    return max(_GAP_S[row.company], GRACE_S if blind else 0.0)
+    return max(_GAP_S.get(row.company, _GAP_OF_OWN_S), GRACE_S if blind else 0.0)
 
 
 async def _job(ground: Ground, job_id: str) -> Any:

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.fault_own_rows import ALWAYS, LASTS_S, kubernetes_rows
+from benchmarks.fault_own_rows import ALWAYS, LASTS_S, joined_rows, kubernetes_rows, slurm_rows
 from benchmarks.fault_row import Json, Moment, Outage, Row
 
-COMPANIES = ("modal", "vast", "lambda", "runpod", "kubernetes")
+COMPANIES = ("modal", "vast", "lambda", "runpod", "kubernetes")  # played by emulators
+PLACES = (*COMPANIES, "joined", "slurm")
 
 # The four operations of a provider, as each company's emulator names them.
 _OPS: Mapping[str, Mapping[str, str]] = {
@@ -34,10 +35,16 @@ _WRONG_GPUS: Mapping[str, str] = {
 _NOT_COMPUTING: Mapping[str, str] = {"computes": "a GPU computes wrongly", "crashes": "a GPU ends what computes on it"}
 
 
-def matrix(companies: Iterable[str] = COMPANIES) -> list[Row]:
+def matrix(places: Iterable[str] = PLACES) -> list[Row]:
     """Every row, those without a crash first: each generic fault in each operation, then the company's own."""
-    calm = [row for company in companies for row in (*_generic(company), *_own(company), *outages(company))]
+    calm = [row for place in places for row in _of_place(place)]
     return calm + [replace(row, crash=True) for row in calm if not _restarts(row)]
+
+
+def _of_place(place: str) -> list[Row]:
+    if place not in COMPANIES:
+        return list(joined_rows() if place == "joined" else slurm_rows())
+    return [*_generic(place), *_own(place), *outages(place)]
 
 
 def _restarts(row: Row) -> bool:

@@ -1,9 +1,10 @@
-"""Faults of four rental companies, one after the other, with and without a crash of the control plane in the middle.
+"""Faults where machines come from, one after the other, with and without a crash of the control plane in the middle.
 
-    .venv/bin/python -m benchmarks.faults [--company modal vast lambda runpod] [--rows N] [--seed S] [--only REGEX]
+    .venv/bin/python -m benchmarks.faults [--company modal kubernetes ...] [--rows N] [--seed S] [--only REGEX]
 
-A whole stack on this host rents from emulators of Modal, Vast.ai, Lambda and RunPod through the real clients. Every row
-submits a job, lets one thing go wrong at the company, and waits until the job is over and the machines are gone. A row
+A whole stack on this host rents from emulators of Modal, Vast.ai, Lambda and RunPod through the real clients, and has
+machines of its own: an emulated Kubernetes cluster, two hosts that have joined (the real program, behind a proxy that
+breaks its calls), and a real Slurm, started for rows of `slurm` where its packages are installed. Every row submits a job, lets one thing go wrong at the company, and waits until the job is over and the machines are gone. A row
 survives when the job has succeeded once, at its last step; no two machines of one node and no machine of nobody lived
 on after the grace time; every end is confirmed; no earlier epoch committed a checkpoint after a later one; and the
 ledger equals the bill as far as the company lets it be known. The companies' rows run beside each other; all rows
@@ -30,14 +31,16 @@ from app.stack.supervisor import Stack
 from benchmarks.fault_ground import Ground, ground, started
 from benchmarks.fault_play import Outcome, play
 from benchmarks.fault_row import Row
-from benchmarks.fault_rows import COMPANIES, matrix, sample
+from benchmarks.fault_rows import PLACES, matrix, sample
+from benchmarks.fault_slurm import slurm_in
+from tests.slurm_cluster import SlurmCluster
 
 GOAL = 1.0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--company", nargs="+", choices=COMPANIES, default=list(COMPANIES))
+    parser.add_argument("--company", nargs="+", choices=PLACES, default=list(PLACES))
     parser.add_argument("--rows", type=int, help="so many rows, drawn by the seed; default: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="rows whose name this expression finds")
@@ -49,15 +52,16 @@ def main() -> int:
         folder = options.keep or Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="allpass-bench-")))
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o711)  # machines run user code as other users, who pass through
-        outcomes = asyncio.run(run(exits.enter_context(started(folder)), rows))
+        slurm = exits.enter_context(slurm_in(folder / "slurm")) if any(row.company == "slurm" for row in rows) else None
+        outcomes = asyncio.run(run(exits.enter_context(started(folder, slurm)), rows, slurm))
     print(json.dumps(report(outcomes)))
     return 0 if all(outcome.survived for outcome in outcomes) else 1
 
 
-async def run(stack: Stack, rows: Sequence[Row]) -> list[Outcome]:
+async def run(stack: Stack, rows: Sequence[Row], slurm: SlurmCluster | None) -> list[Outcome]:
     """Play them on one stack; prints a line for each as it is over."""
     print(f"{'row':<58}{'survived':>9}{'seconds':>9}{'billed':>9}{'gap':>7}{'orphans':>9}  micro-USD")
-    async with ground(stack) as place:
+    async with ground(stack, slurm) as place:
         outcomes = await _calm(place, [row for row in rows if not row.crash and not row.alone])
         outcomes += await _crashing(place, [row for row in rows if row.crash and not row.alone])
         outcomes += [await _told(place, row) for row in rows if row.alone]
@@ -72,14 +76,14 @@ async def _calm(place: Ground, rows: Sequence[Row]) -> list[Outcome]:
         return [await _told(place, row) for row in rows if row.company == company]
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(of_company(company)) for company in COMPANIES]
+        tasks = [group.create_task(of_company(company)) for company in PLACES]
     return [outcome for task in tasks for outcome in task.result()]
 
 
 async def _crashing(place: Ground, rows: Sequence[Row]) -> list[Outcome]:
     """One row of each company at a time, so that every crash is followed by time without one: silence is measured only
     while somebody listens."""
-    of_companies = [[row for row in rows if row.company == company] for company in COMPANIES]
+    of_companies = [[row for row in rows if row.company == company] for company in PLACES]
     outcomes: list[Outcome] = []
     for together in itertools.zip_longest(*of_companies):
         async with asyncio.TaskGroup() as group:
@@ -129,7 +133,7 @@ def report(outcomes: Sequence[Outcome]) -> dict[str, Any]:
             / 1e6,
             "billed_usd": sum(outcome.billed_micros for outcome in outcomes) / 1e6,
             "ledger_gap_usd": sum(outcome.gap_micros for outcome in outcomes) / 1e6,
-            "by_company": {company: _of(company, outcomes) for company in COMPANIES},
+            "by_company": {company: _of(company, outcomes) for company in PLACES},
             "failed": [{"row": each.row.key, "problems": each.problems} for each in outcomes if not each.survived],
             "load_average": [round(load, 2) for load in os.getloadavg()],
         },

@@ -10,9 +10,10 @@ import pytest
 import pytest_asyncio
 
 from app.stack.supervisor import Stack
+from benchmarks.fault_books import CompanyBooks
 from benchmarks.fault_ground import Ground, ground, started, until
 from benchmarks.fault_play import JOB_WITHIN_S, Outcome, play
-from benchmarks.fault_rows import COMPANIES, matrix
+from benchmarks.fault_rows import COMPANIES, PLACES, matrix
 from tests.folders import open_to_all
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
@@ -38,6 +39,7 @@ ROWS = (
     "lambda own: down for minutes",
     *(f"{company} own: another installation on the account" for company in COMPANIES if company != "kubernetes"),
     "kubernetes own: its pod is preempted",
+    "joined own: its host's program is killed, and comes back",
 )
 LONG_STEPS = 320  # longer than a job may stay serverless here
 
@@ -62,7 +64,7 @@ async def test_rows_of_the_fault_matrix_are_survived(place: Ground) -> None:
     async def of_company(company: str) -> list[Outcome]:
         return [await play(place, rows[key]) for key in ROWS if rows[key].company == company]
 
-    played = await asyncio.gather(*(of_company(company) for company in COMPANIES))
+    played = await asyncio.gather(*(of_company(company) for company in PLACES))
     outcomes = [outcome for own in played for outcome in own]
     assert {outcome.row.key: outcome.problems for outcome in outcomes} == {key: [] for key in ROWS}
     assert all(outcome.finished and outcome.billed_micros for outcome in outcomes)
@@ -71,15 +73,21 @@ async def test_rows_of_the_fault_matrix_are_survived(place: Ground) -> None:
 
 async def test_a_job_goes_from_modal_to_vast_and_without_a_market_to_lambda(place: Ground) -> None:
     """The job starts on Modal and ends on Vast.ai, and on Lambda when the marketplace is empty: each step once."""
-    await place.books["lambda"].market(supply={"gpu_1x_a100_sxm4": 8})
+    await _company(place, "lambda").market(supply={"gpu_1x_a100_sxm4": 8})
     first = await place.submit(None, steps=LONG_STEPS)
     assert await _road(place, first) == ["modal", "vast"]
 
-    await place.books["vast"].market(empty=True)
+    await _company(place, "vast").market(empty=True)
     gone = "SELECT 1 WHERE NOT EXISTS (SELECT FROM offers WHERE provider = 'vast')"
     await until("an empty market", lambda: place.rows(gone), JOB_WITHIN_S)
     second = await place.submit(None, steps=LONG_STEPS)
     assert await _road(place, second) == ["modal", "lambda"]
+
+
+def _company(place: Ground, name: str) -> CompanyBooks:
+    books = place.books[name]
+    assert isinstance(books, CompanyBooks)
+    return books
 
 
 async def _road(place: Ground, job_id: str) -> list[str]:

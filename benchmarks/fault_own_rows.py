@@ -80,7 +80,8 @@ def _of_the_host() -> Iterator[Row]:
         action = (does, _NOTHING)
         yield _host_row(f"its host's program {name}", action=action, moment=Moment.RUNNING, outage=Outage(LASTS_S))
         over = Outage(LASTS_S, takes_the_machine=True)  # of a short job, whose end comes while nobody can obey
-        yield _host_row(f"its host's program {name} too late", action=action, moment=Moment.RUNNING, outage=over)
+        late = f"its host's program {name} when the job is over"
+        yield _host_row(late, action=action, moment=Moment.RUNNING, outage=over)
     full = Outage(LASTS_S, switches={"is_full": True})
     yield _host_row("the disks of all hosts are full", moment=Moment.RUNNING, outage=full)
     gone = Outage(LASTS_S, takes_the_machine=True)

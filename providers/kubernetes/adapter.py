@@ -117,6 +117,8 @@ class KubernetesProvider:
         if found is None:
             return
         _, job, pods = found
+        for last_look in self._read_all([] if job is None else [job], pods):
+            self._lives.see(last_look)  # what it tells of its end goes with it
         if job is not None:
             await self._delete(self._wire.place(_BATCH, "jobs", _name(job)), job, "Foreground")
             return

@@ -21,12 +21,15 @@ class KubeLives:
 
     def see(self, found: KubeMachine) -> Machine:
         """The machine as it is, and as it was: one that ran, and whose pod is gone, has ended, though its job waits to
-        make another (Kueue has taken its place back)."""
+        make another (Kueue has taken its place back). Where the job still counts a pod that no list shows, it is as it
+        was: a machine that is wrongly gone costs a run."""
         machine, before = found.machine, self._machines.get(found.machine.ref)
         ran = before is not None and before.billed_from_ms is not None
         if before is not None and ran and machine.billed_from_ms is None:
             machine = replace(machine, billed_from_ms=before.billed_from_ms)
-            if machine.status is MachineStatus.BOOTING:
+            if machine.status is MachineStatus.BOOTING and found.is_active:
+                machine = before
+            elif machine.status is MachineStatus.BOOTING:
                 why = "Kueue took its place back" if found.is_suspended else "its pod is gone"
                 machine = self._ended(replace(machine, detail=why), before)
             elif machine.status is MachineStatus.ENDED:

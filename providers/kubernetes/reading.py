@@ -23,12 +23,14 @@ _PRICE = re.compile(r"[0-9]{1,15}")
 
 @dataclass(frozen=True, slots=True)
 class KubeMachine:
-    """A machine as the cluster has it, and how it waits: since when for a node, None once it has one."""
+    """A machine as the cluster has it, and how it waits: since when for a node, None once it has one. `is_active`: its
+    job counts a pod that has not ended."""
 
     machine: Machine
     shape: str
     waits_since_ms: int | None
     is_suspended: bool
+    is_active: bool
 
 
 def label_of(found: Any) -> str | None:
@@ -86,7 +88,12 @@ def read_machine(label: str, job: Any, pods: list[Any], *, now_ms: int, max_wait
     waits = status is MachineStatus.BOOTING and not has_node
     shape = at(about, "metadata", "labels", SHAPE)
     suspended = at(job, "spec", "suspend") is True
-    return KubeMachine(machine, str(shape), created_ms if waits else None, suspended)
+    return KubeMachine(machine, str(shape), created_ms if waits else None, suspended, _counts_a_pod(job))
+
+
+def _counts_a_pod(job: Any) -> bool:
+    active = at(job, "status", "active")
+    return isinstance(active, int) and active > 0 and at(job, "spec", "suspend") is not True
 
 
 def at(found: Any, *path: str) -> Any:

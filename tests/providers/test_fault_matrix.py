@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from app.plugins import found_providers
@@ -13,7 +17,7 @@ from benchmarks.fault_play import machines_together
 from benchmarks.fault_row import Outage, Row
 from benchmarks.fault_rows import COMPANIES, matrix, sample
 from benchmarks.fault_slurm import STRIKES
-from benchmarks.fault_way import WAY_OPS
+from benchmarks.fault_way import WAY_OPS, HostWay
 from providers.emulators.faults import FaultScript
 from providers.emulators.kubernetes.emulation import EMULATION as KUBERNETES
 from providers.emulators.lambda_cloud.emulation import EMULATION as LAMBDA
@@ -21,6 +25,7 @@ from providers.emulators.modal.emulation import EMULATION as MODAL
 from providers.emulators.runpod.emulation import EMULATION as RUNPOD
 from providers.emulators.serving import switches_of
 from providers.emulators.vast.company import VAST_EMULATION as VAST
+from tests.ports import NOBODYS_URL
 
 _EMULATIONS = {"modal": MODAL, "vast": VAST, "lambda": LAMBDA, "runpod": RUNPOD, "kubernetes": KUBERNETES}
 _GRACE_MS = round(GRACE_S * 1000)
@@ -114,3 +119,47 @@ def assert_own_know(row: Row) -> None:
             FaultScript(WAY_OPS).parse(fault)
     assert {*row.switches, *outage.switches} <= {"is_full", "away"}
     assert row.faults or row.action or row.outage or row.switches
+
+
+def test_a_disk_is_full_for_one_process_while_a_file_is_there(tmp_path: Path) -> None:
+    """It writes nothing below the folder then, reads as before, and writes again when the file has gone."""
+    code = """
+import errno, sys
+from pathlib import Path
+from benchmarks.full_disk import fill_when
+folder, flag = Path(sys.argv[1], "disk"), Path(sys.argv[1], "flag")
+folder.mkdir()
+(folder / "kept").write_text("kept")
+fill_when(flag, folder)
+(folder / "new").write_text("fits")
+flag.touch()
+for write in (lambda: (folder / "more").write_text("no"), (folder / "sub").mkdir):
+    try:
+        write()
+    except OSError as error:
+        assert error.errno == errno.ENOSPC
+    else:
+        raise SystemExit("it was written")
+assert (folder / "kept").read_text() == "kept"
+flag.unlink()
+(folder / "more").write_text("yes")
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == ["kept", "more", "new"]
+
+
+async def test_calls_of_hosts_break_on_the_way_and_go_through_again() -> None:
+    """A fault strikes once; without one the service's own answer comes back, and a bad gateway where there is none."""
+    way = HostWay(NOBODYS_URL)
+    await way.open()
+    try:
+        async with httpx.AsyncClient(base_url=way.url, trust_env=False) as host:
+            way.faults.add(way.faults.parse({"op": "sync", "kind": "error", "args": {"status": 403}}))
+            way.faults.add(way.faults.parse({"op": "sync", "kind": "drop"}))
+            assert (await host.post("/v1/agent/hosts/sync", json={})).status_code == 403
+            with pytest.raises(httpx.TransportError):
+                await host.post("/v1/agent/hosts/sync", json={})
+            assert (await host.post("/v1/agent/hosts/sync", json={})).status_code == 502
+    finally:
+        await way.close()

@@ -369,6 +369,27 @@ async def test_a_watch_whose_version_is_forgotten_begins_with_a_list(
     await until(is_followed)
 
 
+async def test_what_is_deleted_by_a_new_process_ended_when_its_pod_did(
+    cluster: EmulatedCluster, provider: KubernetesProvider
+) -> None:
+    """That process has never seen it run; its end is what the pod said of it before it was deleted."""
+    machine = await seen(provider, (await provider.create(await order(provider))).ref, MachineStatus.RUNNING)
+    cluster.act(cluster.uid_of(machine.ref), "kill")
+    ended = await seen(provider, machine.ref, MachineStatus.ENDED)
+    late = cluster.provider()
+    await late.terminate(machine.ref)
+
+    async def is_deleted() -> bool:
+        return cluster.item("jobs", machine.ref) is None
+
+    await until(is_deleted)
+    told = await late.get(machine.ref)
+    assert told is not None
+    assert (told.status, told.billed_from_ms) == (MachineStatus.ENDED, machine.billed_from_ms)
+    assert told.billed_to_ms == ended.billed_to_ms is not None
+    await late.close()
+
+
 async def test_a_list_may_lack_what_is_there(cluster: EmulatedCluster, provider: KubernetesProvider) -> None:
     """The emulator hides as much as it is told to, once."""
     machine = await provider.create(await order(provider))
@@ -376,6 +397,20 @@ async def test_a_list_may_lack_what_is_there(cluster: EmulatedCluster, provider:
         cluster.fault(op=op, kind="partial_list", args={"hide": 9})
     assert await provider.list_owned() == []
     assert [each.ref for each in await provider.list_owned()] == [machine.ref]
+
+
+async def test_a_pod_that_no_list_shows_is_there_while_its_job_counts_it(
+    cluster: EmulatedCluster, provider: KubernetesProvider
+) -> None:
+    """Also to whoever looks at the machine alone. Once it is really gone, its job says so, and it has ended."""
+    machine = await seen(provider, (await provider.create(await order(provider))).ref, MachineStatus.RUNNING)
+    cluster.fault(op="list_pods", kind="partial_list", args={"hide": 9}, count=2)
+    for look in (provider.get(machine.ref), provider.find(machine.label)):
+        told = await look
+        assert (told if isinstance(told, list) else [told]) == [machine]
+    pod = cluster.pod_of(machine.ref)["metadata"]["name"]
+    cluster.http.request("DELETE", cluster.place("pods", pod), json={"gracePeriodSeconds": 0})
+    await seen(provider, machine.ref, MachineStatus.ENDED)
 
 
 async def test_offers_are_followed_and_not_listed(cluster: EmulatedCluster, provider: KubernetesProvider) -> None:

@@ -67,8 +67,6 @@ SETTINGS: Mapping[str, str] = {
     "ALLPASS_VAST_GPU_TYPES": '["RTX4090", "A100"]',
     "ALLPASS_RUNPOD_GPU_TYPES": '["RTXA6000"]',
     "ALLPASS_RUNPOD_GPU_COUNTS": "[1]",
-    **CLUSTER_SETTINGS,
-    **POOL_SETTINGS,
     **{f"ALLPASS_{name}_CREATE_GRACE_S": f"{CREATE_GRACE_S:g}" for name in _NAMES},
     **{f"ALLPASS_{name}_STARTUP_DEADLINE_S": f"{STARTS_WITHIN_S:g}" for name in _NAMES},
 }
@@ -188,7 +186,8 @@ class Ground:
 @contextmanager
 def started(folder: Path, slurm: SlurmCluster | None = None) -> Iterator[Stack]:
     """Bring the stack up, and stop it at the end. Outside of any event loop: starting it runs one."""
-    settings = {**SETTINGS, **({} if slurm is None else slurm_settings(slurm))}
+    of_slurm = {} if slurm is None else slurm_settings(slurm)
+    settings = {**SETTINGS, **CLUSTER_SETTINGS, **POOL_SETTINGS, **of_slurm}
     options = StackOptions(
         folder / "data", port=0, cloud_speed=0.0, clouds=Clouds.EMULATED, companies=tuple(Company), settings=settings
     )

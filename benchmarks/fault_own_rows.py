@@ -96,8 +96,9 @@ def slurm_rows() -> Iterator[Row]:
         moment = Moment.RENTED if op == "squeue" else Moment.SUBMIT
         for name, kind in kinds.items():
             yield _slurm_row(f"{op} {name}", {"op": op, "kind": kind}, moment=moment)
-    for name, action in {"its job is preempted": "preempt", "its job's processes are killed": "kill"}.items():
-        yield _slurm_row(name, action=(action, _NOTHING), moment=Moment.RUNNING)
+    yield _slurm_row("its job's processes are killed", action=("kill", _NOTHING), moment=Moment.RUNNING)
+    others = Outage(LASTS_S, takes_the_machine=True)  # so long the more urgent job has all nodes
+    yield _slurm_row("its job is preempted", action=("preempt", _NOTHING), moment=Moment.RUNNING, outage=others)
     away = Outage(LASTS_S, switches={"away": True})
     yield _slurm_row("slurmctld is down for minutes", moment=Moment.RUNNING, outage=away)
     stops = Outage(LASTS_S, settings={"ALLPASS_SLURM_SHAPES": "[]"})

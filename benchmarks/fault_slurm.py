@@ -92,6 +92,7 @@ class SlurmBooks(Books):
         self._cluster = cluster
         self._is_away = False
         self._urgent = ""
+        self._of_others: set[str] = set()  # jobs that are no machines
 
     async def settle_in(self) -> None:
         await asyncio.to_thread(self._settle_in)
@@ -123,6 +124,7 @@ class SlurmBooks(Books):
         elif what == "preempt":
             words = ("--partition=urgent", f"--nodes={len(NODES)}", "--exclusive", "--time=30")
             self._urgent = await asyncio.to_thread(self._cluster.submit, *words)
+            self._of_others.add(self._urgent)
         else:
             await asyncio.to_thread(self._cluster.call, "scancel", number)
 
@@ -133,7 +135,7 @@ class SlurmBooks(Books):
         """What Slurm shows, which is all of the last minutes."""
         shown = await asyncio.to_thread(self._cluster.call, "scontrol", "show", "job", "-o")
         jobs = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in shown.splitlines()]
-        return [_told(job) for job in jobs if job.get("JobId") and job["JobId"] != self._urgent]
+        return [_told(job) for job in jobs if job.get("JobId") and job["JobId"] not in self._of_others]
 
     async def orphan_micros(self, owned: set[str]) -> int:
         return sum(each["bill"]["amount_micros"] for each in await self.machines() if each["ref"] not in owned)

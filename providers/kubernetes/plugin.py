@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -17,6 +17,8 @@ _DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 
 class KubernetesSettings(ProviderSettings):
     """One namespace of a cluster."""
+
+    opens_account: ClassVar[frozenset[str]] = frozenset({"shapes"})
 
     shapes: list[KubeShape] = Field(
         default_factory=list,

@@ -111,7 +111,7 @@ def test_the_shells_addresses_count_only_where_machines_are_rented() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--real", "gcp"], "'gcp' is none of slurm, modal, vast, lambda, runpod, s3"),
+        (["--real", "gcp"], "'gcp' is none of slurm, modal, vast, lambda, runpod, kubernetes, s3"),
         (["--real", "vast", "--providers", "emulated"], "leave out --providers"),
         (["--real", "vast"], "ALLPASS_VAST_API_KEY"),
     ],

@@ -110,8 +110,8 @@ def lay_out_alone(
     begun: StepCut | None = None,
     precision: Precision | None = None,
 ) -> Layout:
-    """As `lay_out`, for the built-in recipe: it trains on as many GPUs as it states, each with a whole copy, and takes a
-    micro-batch that is stated also where the last one of a step is then smaller.
+    """As `lay_out`, for the built-in recipe: it trains on as many GPUs as it states, each with a whole copy, and takes
+    a micro-batch that is stated also where the last one of a step is then smaller.
 
     `begun`: how the job has cut its steps so far. It goes on so wherever that fits: sums that are taken in another
     order are others in their last bits. `precision`: what it has computed in so far, where the GPU decided it."""

@@ -1,4 +1,4 @@
-"""The built-in recipe on several GPUs is the one on a single GPU, bit for bit: losses, evaluations, checkpoints, files."""
+"""The built-in recipe on several GPUs is the one on a single GPU, bit for bit: losses, checkpoints, files."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import distributed
@@ -93,10 +93,9 @@ class ManyRanks(Ranks):
         self.count = count
         loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
         os.environ.update(GLOO_SOCKET_IFNAME=loopback, NCCL_SOCKET_IFNAME=loopback)
-        store = distributed.FileStore(str(meeting), count)
         backend = "nccl" if device.type == "cuda" else "gloo"
         said_by = sys.excepthook
-        distributed.init_process_group(backend, store=store, rank=own, world_size=count, timeout=_PATIENCE)
+        distributed.init_process_group(backend, meeting.as_uri(), _PATIENCE, world_size=count, rank=own)
         sys.excepthook = said_by  # torch's says `[rank0]:` before each line of what a job died of
         self._is_in = True
         self._talk: Any = distributed.group.WORLD
@@ -131,22 +130,22 @@ class ManyRanks(Ranks):
             except Exception as error:  # of whatever library: the others are to hear of it, rather than wait
                 failed = error
         told: list[Any] = [None] * self.count
-        distributed.all_gather_object(told, (found, _words(failed)), group=self._talk)
-        for rank, (_, error) in enumerate(told):
-            if error is not None:
-                self._raise(rank, *error, failed if rank == self.own else None)
+        distributed.all_gather_object(told, (found, _said_of(failed)), group=self._talk)
+        for rank, (_, said) in enumerate(told):
+            if said is not None:
+                self._raise(rank, said, failed if rank == self.own else None)
         return [cast(R, one) for one, _ in told[: len(parts)]]
 
-    def _raise(self, rank: int, ran_out: bool, why: str, own: Exception | None) -> None:
+    def _raise(self, rank: int, said: _Said, own: Exception | None) -> None:
         """All processes raise the same, of the first that failed."""
-        who = f"rank {rank} of {self.count}"
-        if ran_out:
-            raise torch.cuda.OutOfMemoryError(f"{who}: {why}") from own
+        words = f"rank {rank} of {self.count}: {said.why}"
+        if said.ran_out:
+            raise torch.cuda.OutOfMemoryError(words) from own
         if own is not None and self.is_first:
             raise own
         if own is not None:
             traceback.print_exception(own)
-        raise RankFailed(f"{who}: {why}")
+        raise RankFailed(words)
 
     def all_bytes(self, own: Any) -> list[Any]:
         """A tensor of each process, all of one shape and type, by rank."""
@@ -208,10 +207,16 @@ def _sum(total: Any, part: Any, parameter: Any) -> Any:
     return total.add_(part.view_as(parameter))
 
 
-def _words(error: Exception | None) -> tuple[bool, str] | None:
-    """Whether a GPU's memory ran out, and what to say of it."""
+class _Said(NamedTuple):
+    """Of an error: whether a GPU's memory ran out, and its words."""
+
+    ran_out: bool
+    why: str
+
+
+def _said_of(error: Exception | None) -> _Said | None:
     if error is None:
         return None
     ran_out = isinstance(error, torch.cuda.OutOfMemoryError)
     why = " ".join(str(error).split())[:_LONGEST_WHY]
-    return ran_out, why if ran_out else f"{type(error).__name__}: {why}"
+    return _Said(ran_out, why if ran_out else f"{type(error).__name__}: {why}")

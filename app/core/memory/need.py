@@ -27,8 +27,8 @@ SIZES_BYTES = (
 class Stated:
     """A training as a job states it. What is None is the script's to choose, and taken at its most sparing.
 
-    `training` has no layout yet; `batch` counts the sequences in a step of the optimizer, over all `gpus`. `whole`: each
-    of them holds all of the training, as the built-in recipe has it, which spreads none of it.
+    `training` has no layout yet; `batch` counts the sequences in a step of the optimizer, over all `gpus`. `whole`:
+    each of them holds all of the training, as the built-in recipe has it, which spreads none of it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A fine-tuning by the recipe on several GPUs: each has a whole copy, by the plan, at admission and as it is laid out."""
+"""A fine-tuning on several GPUs has a whole copy on each: in the plan, at admission, and as it is laid out."""
 
 from __future__ import annotations
 

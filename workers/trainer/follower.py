@@ -53,16 +53,18 @@ def main() -> None:
 
 def follow(order: dict[str, Any]) -> None:
     """All steps of the training."""
-    from workers.trainer import loop, rows
+    from workers.trainer import given_gpus, loop, rows
     from workers.trainer.main import be_quiet
     from workers.trainer.ranks import ManyRanks
 
     be_quiet()
+    session = Silent()
+    given_gpus.check(session)  # a processor in the place of its GPU would not find the others
 
     def join(device: Any) -> ManyRanks:
         return ManyRanks(order["rank"], order["count"], Path(order["meeting"]), device)
 
-    loop.train(Recipe.of(order["recipe"]), rows.load(Path(order["folder"])), Silent(), join)
+    loop.train(Recipe.of(order["recipe"]), rows.load(Path(order["folder"])), session, join)
 
 
 def _await_end() -> None:

@@ -129,6 +129,8 @@ class ManyRanks(Ranks):
                 found = work(first + self.own, parts[self.own])
             except Exception as error:  # of whatever library: the others are to hear of it, rather than wait
                 failed = error
+                if not (self.is_first or isinstance(error, torch.cuda.OutOfMemoryError)):
+                    traceback.print_exc()  # before the first process hears of it, and ends this one
         told: list[Any] = [None] * self.count
         distributed.all_gather_object(told, (found, _said_of(failed)), group=self._talk)
         for rank, (_, said) in enumerate(told):
@@ -143,8 +145,6 @@ class ManyRanks(Ranks):
             raise torch.cuda.OutOfMemoryError(words) from own
         if own is not None and self.is_first:
             raise own
-        if own is not None:
-            traceback.print_exception(own)
         raise RankFailed(words)
 
     def all_bytes(self, own: Any) -> list[Any]:

@@ -76,7 +76,7 @@ class Gang:
         self._recipe = replace(recipe, wandb=None, push_to=None)
         self._gpus = tuple(gpus)
         self._place = Path(tempfile.mkdtemp(prefix="allpass-ranks-"))
-        self._members: list[Member] = []
+        self._members: list[RankProcess] = []
         self._watching: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._is_over = False
@@ -92,7 +92,7 @@ class Gang:
                 "count": self.count,
                 "meeting": str(self._meeting),
             }
-            self._members.append(Member(order, {**os.environ, **environment, VISIBLE: self._gpus[rank]}))
+            self._members.append(RankProcess(order, {**os.environ, **environment, VISIBLE: self._gpus[rank]}))
         self._watching = [threading.Thread(target=self._watch, args=(one,), daemon=True) for one in self._members]
         for thread in self._watching:
             thread.start()
@@ -124,7 +124,7 @@ class Gang:
     def _meeting(self) -> Path:
         return self._place / "meeting"
 
-    def _watch(self, member: Member) -> None:
+    def _watch(self, member: RankProcess) -> None:
         """In a thread. One that ends before the first process does has failed, whatever it says; whoever waits for it
         in the middle of a step would do so for ever."""
         code = member.wait()
@@ -140,7 +140,7 @@ class Gang:
             os._exit(_as_exit_code(code))
 
 
-class Member:
+class RankProcess:
     """One of the other processes. Its errors and warnings are told line by line, with its rank; it says nothing else
     that the first one does not say as well."""
 

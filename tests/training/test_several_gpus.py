@@ -111,17 +111,24 @@ def test_a_job_that_began_before_there_were_parts_goes_on_with_one_process(
     )
 
 
+@pytest.mark.parametrize(
+    ("counts", "micro_batch", "accumulation"), [((4, 1), 2, [2, 5]), ((1, 4), 4, [3, 1])], ids=["to one", "to four"]
+)
 def test_every_gpu_has_a_part_where_nobody_has_cut_the_steps(
-    bases: dict[str, tuple[str, Path]], tmp_path: Path
+    bases: dict[str, tuple[str, Path]],
+    counts: tuple[int, int],
+    micro_batch: int,
+    accumulation: list[int],
+    tmp_path: Path,
 ) -> None:
-    """And the job keeps that cut on a single GPU."""
-    begun = course(tmp_path / "begun", bases, "lora", 4, 1, steps=3, batch_size=9)
+    """Of a job that begins there; it keeps its cut on a single GPU, as one that began on one does on several."""
+    begun = course(tmp_path / "begun", bases, "lora", *counts, steps=3, batch_size=9)
     del begun.parameters["micro_batch"]
     begun.training = {"steps": 3}
     begun.run([2])
     told = [line["training"] for line in begun.lines() if "micro_batch" in line.get("training", {})]
-    assert [(one["micro_batch"], one["accumulation"]) for one in told] == [(2, 2), (2, 5)]
-    whole = course(tmp_path / "whole", bases, "lora", 1, steps=3, batch_size=9, micro_batch=2).run()
+    assert [(one["micro_batch"], one["accumulation"]) for one in told] == [(micro_batch, one) for one in accumulation]
+    whole = course(tmp_path / "whole", bases, "lora", 1, steps=3, batch_size=9, micro_batch=micro_batch).run()
     assert begun.points() == whole.points()
 
 

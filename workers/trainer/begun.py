@@ -43,7 +43,7 @@ def settled(recipe: Recipe, data: Data, session: Session, *, processes: int = 1)
     """
     told = _told(session)
     state = None if told is None or told.is_pairs else told.data
-    if recipe.micro_batch is None and processes > 1:
+    if told is None and recipe.micro_batch is None and processes > 1:
         each = max(1, recipe.batch_size // processes)
         recipe = replace(recipe, micro_batch=min(recipe.rows_at_once, each))
     recipe = _cut_as_begun(replace(recipe, edition=_edition(recipe, data, state)), told, left_open(session))

@@ -110,18 +110,18 @@ def lay_out_alone(
     begun: StepCut | None = None,
     precision: Precision | None = None,
 ) -> Layout:
-    """As `lay_out`, for the built-in recipe: it trains on one GPU, and takes a micro-batch that is stated also where
-    the last one of a step is then smaller.
+    """As `lay_out`, for the built-in recipe: it trains on as many GPUs as it states, each with a whole copy, and takes
+    a micro-batch that is stated also where the last one of a step is then smaller.
 
     `begun`: how the job has cut its steps so far. It goes on so wherever that fits: sums that are taken in another
     order are others in their last bits. `precision`: what it has computed in so far, where the GPU decided it."""
-    learned, place = learned or Learned(), replace(place, gpus=1)
+    learned, place = learned or Learned(), replace(place, gpus=stated.gpus)
     stated = replace(stated, training=on_gpu(stated.training, place.gpu_type, precision))
     if begun is not None:
         found = _laid_out(stated, place, _cut(stated, begun.micro_batch, begun.checkpointing), learned)
         if found.fits:
             return _timed(stated, found, learned)
-    micros = divisors(stated.batch) if stated.micro_batch is None else (stated.micro_batch,)
+    micros = _shared_by_all(stated) if stated.micro_batch is None else (stated.micro_batch,)
     cuts = [_cut(stated, micro, checkpointing) for micro in micros for checkpointing in _recomputing(stated)]
     found = _choose(stated, place, cuts, learned)
     is_another = begun is not None and begun != StepCut(found.training.batch, found.training.checkpointing)
@@ -129,8 +129,22 @@ def lay_out_alone(
 
 
 def _cut(stated: Stated, micro_batch: int, checkpointing: bool) -> Training:
+    """Its GPUs take the parts of a step in turns: so many turns are its micro-batches."""
     micro = min(micro_batch, stated.batch)
-    return replace(stated.training, batch=micro, accumulation=-(-stated.batch // micro), checkpointing=checkpointing)
+    parts = -(-stated.batch // micro)
+    return replace(
+        stated.training,
+        batch=micro,
+        accumulation=-(-parts // stated.gpus),
+        gpus=stated.gpus,
+        sharding="none" if stated.gpus == 1 else "ddp",
+        checkpointing=checkpointing,
+    )
+
+
+def _shared_by_all(stated: Stated) -> list[int]:
+    """Micro-batches with which a step has a part for each GPU, if it has so many sequences."""
+    return [micro for micro in divisors(stated.batch) if micro * stated.gpus <= stated.batch] or [1]
 
 
 def _choose(stated: Stated, place: GpuSet, candidates: Iterable[Training], learned: Learned) -> Layout:

@@ -26,8 +26,10 @@ _Kind = tuple[str, int, int]  # GPU type, GPUs, bytes of each
 
 @dataclass(frozen=True, slots=True)
 class OwnLayout:
-    """Of a script that trains on one GPU. What is None follows from the GPU, once it is known."""
+    """Of a script that trains on so many GPUs of a machine, with a whole copy on each. What is None follows from the
+    GPU, once it is known."""
 
+    gpus: int = 1
     micro_batch: int | None = None
     checkpointing: bool | None = None
 
@@ -159,16 +161,17 @@ def _layout(
 def _own_layout(
     wish: AskedJob, own: OwnLayout, device: Device, gpu_type: str, throughput: Throughput
 ) -> tuple[Training, Estimate, StepTime | None, ExactEstimate | None]:
-    """That of its run on one of the machine's GPUs."""
-    place = GpuSet(gpu_type, device.capacity_bytes, 1)
+    """That of its run on its part of the machine's GPUs."""
+    place = GpuSet(gpu_type, device.capacity_bytes, own.gpus)
     found = lay_out_alone(stated_alone(wish, own), place, Learned(device.calibration, throughput))
     return found.training, found.estimated, found.step, found.decided
 
 
 def stated_alone(wish: AskedJob, own: OwnLayout) -> Stated:
-    """A wish for one GPU, as a job states it."""
+    """A wish for GPUs of its own, as a job states it."""
     plain = replace(wish.training, batch=1, accumulation=1, gpus=1, sharding="none", checkpointing=False)
-    return Stated(wish.name, wish.model, plain, wish.batch, 1, own.micro_batch, own.checkpointing, wish.exact)
+    cut = own.micro_batch, own.checkpointing
+    return Stated(wish.name, wish.model, plain, wish.batch, own.gpus, *cut, wish.exact, whole=True)
 
 
 def _decided(wish: AskedJob, layout: Training, estimated: Estimate) -> ExactEstimate | None:

@@ -49,6 +49,33 @@ def test_a_fine_tuning_that_moves_leaves_the_adapter_of_one_that_did_not(
     service.settled()
 
 
+def test_a_fine_tuning_on_two_gpus_is_the_one_on_a_single_gpu(
+    service: Service, open_folder: Path, tmp_path: Path
+) -> None:
+    """A process for each of them, and the bits of one process."""
+    from allpass.recipe.packing import pack
+    from tests.training import tiny
+
+    model = tiny.shared_llama(open_folder / "tiny-llama-of-two")
+    rows = tmp_path / "sums.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": f"{n}+1=", "completion": str(n + 1)}) + "\n" for n in range(24)))
+    job = allpass.finetune(
+        model, rows, steps=6, batch_size=8, micro_batch=2, learning_rate=5e-3, precision="fp32", lora_dropout=0.2,
+        template={"gpu": {"count": 2}}, client=service.client, user_name="ada",
+    )  # fmt: skip
+    info = job.wait(timeout=270, poll_s=0.1)
+    assert info.status == "succeeded", service.story(job)
+    log = list(job.logs())
+    assert "training: on 2 GPUs, which share the 4 parts of 2 rows of a step" in log
+
+    bundle = unpacked(pack(info.parameters, rows).bundle.content, tmp_path / "bundle")
+    alone = Course(tmp_path / "alone", bundle, info.parameters).run()
+    assert {point.step: point.values for point in job.metrics()} == alone.points()
+    job.download(tmp_path / "artifacts")
+    assert files_of(tmp_path / "artifacts") == files_of(alone.output)
+    service.settled()
+
+
 def unpacked(content: bytes, folder: Path) -> Path:
     """A bundle as a machine unpacks it."""
     import io

@@ -27,6 +27,13 @@ environment or another job; all that is random follows from the recipe's seed.
     loop.run()                                   resumes, takes the steps that are left, saves the last, exports what
                                                  was best
 
+On several GPUs (ADR 0093) there is a process for each, which takes its parts of every step:
+
+    with gang.gathered(folder, recipe, session, gpus) as join:   starts the others, `follower`, and ends with them
+        loop.train(recipe, data, session, join)
+    ranks.each(parts, work)                      what came of all parts, in order, in all processes
+    ranks.summing(parameters)                    gradients of parts, added in their order
+
 Two jobs that are trained as one (ADR 0026) share a model, and each is a `Side` with a session of its own:
 
     shared = shared.Shared(prepared, labels, own_heads=...)      one model; heads of classifiers are each job's own

@@ -10,7 +10,8 @@ chosen of a step's cut comes with each run's parameters, as it was planned for t
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,13 +35,17 @@ class _Told:
     is_pairs: bool
 
 
-def settled(recipe: Recipe, data: Data, session: Session) -> Recipe:
-    """The recipe as this job began it, in words where it is not what it says by itself.
+def settled(recipe: Recipe, data: Data, session: Session, *, processes: int = 1) -> Recipe:
+    """The recipe as this job began it, in words where it is not what it says by itself. `processes`: how many share a
+    step, each of which is to have a part of it where nobody has said how it is cut.
 
     Raises InvalidInput where it began in a way that this version does not know.
     """
     told = _told(session)
     state = None if told is None or told.is_pairs else told.data
+    if told is None and recipe.micro_batch is None and processes > 1:
+        each = max(1, recipe.batch_size // processes)
+        recipe = replace(recipe, micro_batch=min(recipe.rows_at_once, each))
     recipe = _cut_as_begun(replace(recipe, edition=_edition(recipe, data, state)), told, left_open(session))
     if not recipe.follows_the_card:
         return recipe
@@ -51,6 +56,25 @@ def settled(recipe: Recipe, data: Data, session: Session) -> Recipe:
     if begun is None and numbers == "fp16":
         print("training: in fp16, as this GPU has no bf16 of its own", flush=True)
     return recipe if numbers == recipe.numbers else replace(recipe, precision=numbers)
+
+
+def used(gpus: Sequence[str], recipe: Recipe, session: Session) -> Sequence[str]:
+    """Those of its GPUs that a job trains on. Leaves the process where it was planned to be spread in a way that the
+    recipe does not know."""
+    plan = session.plan()
+    if plan is not None and plan.sharding not in ("none", "ddp"):
+        sys.exit(
+            f"error: this run is laid out on {plan.gpus} GPUs with {plan.sharding}, and the recipe keeps the whole "
+            "model on each (ddp): choose a GPU with more memory, --method lora or qlora, or fewer tokens (--seq)"
+        )
+    if len(gpus) > 1 and not recipe.draws_by_part:
+        print(
+            f"training: it began in edition {recipe.edition}, whose steps are one process's: it goes on so, on the "
+            f"first of {len(gpus)} GPUs",
+            flush=True,
+        )
+        return gpus[:1]
+    return gpus
 
 
 def begins(recipe: Recipe, data: Data) -> Recipe:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,11 +17,14 @@ from allpass.training.torch_checkpoints import Checkpoints
 from allpass.training.torch_state import capture_rng, restore_rng
 from workers.trainer import export, learned, model, pushing, tasks
 from workers.trainer.apart import begin_again, pair_in, state_in
+from workers.trainer.batches import Batch
 from workers.trainer.best import BestWeights
+from workers.trainer.chance import seed_part
 from workers.trainer.evaluation import evaluate, measured
 from workers.trainer.making_room import left_open, smaller, words
 from workers.trainer.model import Prepared
 from workers.trainer.progress import Progress
+from workers.trainer.ranks import ALONE, Join, RankFailed, Ranks, alone
 from workers.trainer.rows import Data
 from workers.trainer.tasks import TrainingTask
 from workers.trainer.tracking import Tracking
@@ -33,19 +36,37 @@ class Diverged(ArithmeticError):
     """The loss is no number any more."""
 
 
+class _Learned(NamedTuple):
+    """What came of a micro-batch: its loss, what else it tells, which parameters have a gradient of it; and the norm of
+    the step before in the process that took it."""
+
+    total: float
+    told: Mapping[str, float]
+    present: tuple[bool, ...]
+    norm_before: str
+
+
 class Loop:
     """Trains from where its session says until the target, or the last step. The only part that reports, saves and
-    leaves (SystemExit with code 75, when a stop was asked for and is saved)."""
+    leaves (SystemExit with code 75, when a stop was asked for and is saved). `ranks`: the processes that share the
+    parts of each step; all but the first only take steps."""
 
     def __init__(
-        self, recipe: Recipe, prepared: Prepared, task: TrainingTask, update: Update, session: Session
+        self,
+        recipe: Recipe,
+        prepared: Prepared,
+        task: TrainingTask,
+        update: Update,
+        session: Session,
+        ranks: Ranks = ALONE,
     ) -> None:
         self._recipe = recipe
         self._prepared = prepared
         self._task = task
         self._update = update
         self._session = session
-        self._checkpoints = Checkpoints(prepared.model, session=session, **update.parts)
+        self._ranks = ranks
+        self._checkpoints = Checkpoints(prepared.model, session=session, alone=True, **update.parts)
         self._progress = Progress(recipe)
         self._best = BestWeights(prepared.model, session.checkpoint_dir)
         self._told: dict[str, float] = {}  # of the newest step
@@ -66,7 +87,7 @@ class Loop:
             self._tracking.close(is_left=is_left)
 
     def _run(self) -> None:
-        self._session.describe(**self._recipe.layout, total_steps=self.last_step)
+        self._session.describe(**self._layout, total_steps=self.last_step)
         step = self._resume()
         if step:
             self._track(step)  # the machine before may have left without a word of it
@@ -76,7 +97,11 @@ class Loop:
             step += 1
             self._take(step)
             self._evaluate(step)
-            self._checkpoints.after_step(step, data=self._state(), metrics=self._told)
+            if self._ranks.is_first:
+                self._checkpoints.after_step(step, data=self._state(), metrics=self._told)
+        self._ranks.leave()
+        if not self._ranks.is_first:
+            return
         self._checkpoints.save(step, data=self._state(), metrics=self._told)  # for whoever begins with it
         self._finish(step)
 
@@ -97,6 +122,9 @@ class Loop:
                 print(f"training: {remark}", flush=True)
         else:
             print(f"training: goes on with step {step + 1} of {self.last_step}", flush=True)
+        if self._ranks.count > 1:
+            parts = f"{self._recipe.accumulation} parts of {self._recipe.rows_at_once}"
+            print(f"training: on {self._ranks.count} GPUs, which share the {parts} rows of a step", flush=True)
         return step
 
     def _restore(self) -> int:
@@ -122,7 +150,8 @@ class Loop:
         self._told = data["told"]
         self._tokens = data.get("tokens", 0)  # of older versions
         self._progress.restore(data["progress"])
-        self._best.restore(data["best"])
+        if self._ranks.is_first:
+            self._best.restore(data["best"])
         if "watch" in data:
             self._watching.restore(data["watch"])
 
@@ -186,15 +215,36 @@ class Loop:
         """Each micro-batch's loss is divided by what the whole step counts."""
         batches = self._task.micro_batches(step)
         counted = max(1, sum(batch.counted for batch in batches))
+        summing = self._ranks.summing(self._update.parameters)
         total = 0.0
         sums: Counter[str] = Counter()
-        for batch in batches:
+
+        def learn(number: int, batch: Batch) -> _Learned:
+            seed_part(self._recipe, step, number)
             with self._prepared.computing():
                 loss = self._task.loss(self._prepared.model, batch)
             self._update.add(loss.total / counted)
-            total += float(loss.total.detach())
-            sums.update({name: float(value) for name, value in loss.told.items()})
+            told = {name: float(value) for name, value in loss.told.items()}
+            return _Learned(float(loss.total.detach()), told, summing.present(), repr(self._told.get("grad_norm")))
+
+        for learned_now in self._ranks.each(batches, learn):
+            self._check_same(step, learned_now)
+            summing.add([one.present for one in learned_now])
+            for one in learned_now:
+                total += one.total
+                sums.update(one.told)
+        summing.finish()
+        seed_part(self._recipe, step, len(batches))  # as it is saved, whoever took the last part
         return total, counted, sums
+
+    def _check_same(self, step: int, learned_now: Sequence[_Learned]) -> None:
+        """Processes that hold other weights by now would train on with gradients of neither."""
+        norms = {one.norm_before for one in learned_now}
+        if len(norms) > 1:
+            raise RankFailed(
+                f"before step {step} the processes do not have the same weights any more: the norms of their last "
+                f"gradients are {', '.join(sorted(norms))}; are their GPUs alike?"
+            )
 
     def _cut_as(self, recipe: Recipe, step: int) -> None:
         if recipe.checkpointing and not self._recipe.checkpointing:
@@ -207,7 +257,15 @@ class Loop:
         self._recipe, self._task = recipe, self._task.cut_as(recipe)
         self._update.drop()
         model.free_memory()
-        self._session.describe(**recipe.layout)
+        self._session.describe(**self._layout)
+
+    @property
+    def _layout(self) -> dict[str, Any]:
+        count = self._ranks.count
+        found = self._recipe.layout
+        if count == 1:
+            return found
+        return {**found, "sharding": "ddp", "accumulation": math.ceil(self._recipe.accumulation / count)}
 
     def _evaluate(self, step: int) -> None:
         """If it is due and not done. A stop that is asked for meanwhile is served first: the next machine evaluates."""
@@ -218,10 +276,10 @@ class Loop:
         self._watching.look(step)
 
     def _measure(self, step: int) -> None:
-        found = evaluate(self._task, self._prepared, gives_up=self._session.stop_requested)
+        found = evaluate(self._task, self._prepared, gives_up=self._session.stop_requested, ranks=self._ranks)
         if found is None:
             return
-        if self._progress.add(step, found):
+        if self._progress.add(step, found) and self._ranks.is_first:
             self._best.keep()
         self._told = {**self._told, **found}
         self._session.report(step, **self._told)
@@ -249,12 +307,13 @@ class Loop:
             pushing.push(folder, self._recipe.push_to)
 
 
-def train(recipe: Recipe, data: Data, session: Session) -> None:
-    """All of one job. Raises Diverged, ValueError for what this machine or model cannot do; OSError."""
+def train(recipe: Recipe, data: Data, session: Session, join: Join = alone) -> None:
+    """All of one job, or the part of one of its processes. Raises Diverged, ValueError for what this machine or model
+    cannot do; OSError; RankFailed where another process cannot go on."""
     session.tell(libraries=installed())
     if recipe.push_to is not None:
         pushing.check(recipe.push_to)
     prepared = model.prepare(recipe, data.labels, data.adapter)
     task = tasks.load(data, recipe, prepared)
     update = Update(recipe, prepared.model, recipe.total_steps(task.stream.count), prepared.device)
-    Loop(recipe, prepared, task, update, session).run()
+    Loop(recipe, prepared, task, update, session, join(prepared.device)).run()

@@ -14,8 +14,9 @@ from allpass import training
 from allpass.errors import InvalidInput
 from allpass.recipe.settings import Recipe
 from allpass.training.session import EXIT_STOPPED, Session
-from workers.trainer import begun, fisher, given_gpus, loop, model, rows, tasks, together
+from workers.trainer import begun, fisher, gang, given_gpus, loop, model, rows, tasks, together
 from workers.trainer.loop import Diverged
+from workers.trainer.ranks import RankFailed
 from workers.trainer.rows import Data
 
 MOST_LOOK_S = 600.0  # at a task, by a job that waits to train
@@ -25,14 +26,14 @@ def main(folder: Path) -> None:
     """Train on the rows in `folder` as the job's parameters say. Leaves the process with what is to be mended, where
     that is the job's own."""
     warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries among themselves
-    _be_quiet()
+    be_quiet()
     try:
         train(folder)
-    except (InvalidInput, Diverged, ValueError, OSError) as error:
+    except (InvalidInput, Diverged, RankFailed, ValueError, OSError) as error:
         sys.exit(f"error: {error}")
 
 
-def _be_quiet() -> None:
+def be_quiet() -> None:
     """A log is no terminal: no progress bars, and no remarks on heads that are new because they have to be."""
     from transformers.utils import logging
 
@@ -43,6 +44,7 @@ def _be_quiet() -> None:
 def train(folder: Path) -> None:
     """As `main`, for a caller who handles errors."""
     session = training.session()
+    gpus = gang.own_gpus(session)
     given_gpus.check(session)
     if together.COMPANION_FILE in os.environ:
         together.train(folder, session)
@@ -52,10 +54,11 @@ def train(folder: Path) -> None:
         profile(folder, recipe, session)
         return
     data = rows.load(folder)
-    recipe = begun.settled(recipe, data, session)
+    recipe = begun.settled(recipe, data, session, processes=len(gpus))
     if session.profiles:
         profile_first(recipe, data, session)
-    loop.train(recipe, data, session)
+    with gang.gathered(folder, recipe, session, begun.used(gpus, recipe, session)) as join:
+        loop.train(recipe, data, session, join)
 
 
 def profile(folder: Path, recipe: Recipe, session: Session) -> None:

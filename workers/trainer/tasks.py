@@ -92,9 +92,11 @@ class TrainingTask:
 
     def held_out_batches(self, at_once: int | None = None) -> Iterator[Batch]:
         """All held-out rows; fewer at once where memory has run out."""
-        cut = _cut(self.recipe, joins_rows=False)
-        for rows in cut(list(self.held_out), at_once or self.held_out_at_once):
-            yield self.batch(rows)
+        return map(self.batch, self.held_out_parts(at_once or self.held_out_at_once))
+
+    def held_out_parts(self, at_once: int) -> list[Rows]:
+        """The rows of these batches."""
+        return _cut(self.recipe, joins_rows=False)(list(self.held_out), at_once)
 
     def batch(self, rows: Sequence[Example]) -> Batch:
         """These rows as they go through the model at once."""

@@ -23,11 +23,18 @@ class Update:
         self._optimizer = optimizer_of(recipe, [group for group in groups if group["params"]])
         self._scheduler = torch.optim.lr_scheduler.LambdaLR(self._optimizer, _factor(recipe, total_steps))
         self._scaler = torch.amp.GradScaler(device.type) if recipe.numbers == "fp16" else None
+        if self._scaler:
+            self._scaler.scale(torch.zeros((), device=device))  # makes its state, also where this process has no part
 
     @property
     def parts(self) -> dict[str, Any]:
         """What a checkpoint holds beside the weights, by the names that `Checkpoints` has for them."""
         return {"optimizer": self._optimizer, "scheduler": self._scheduler, "scaler": self._scaler}
+
+    @property
+    def parameters(self) -> list[Any]:
+        """Those that are trained."""
+        return self._parameters
 
     @property
     def learning_rate(self) -> float:

@@ -25,8 +25,9 @@ _BEST_BYTES = 1024**3  # of the best weights: more than that lies on the disk
 _WAITING = 8  # tensors, at most, whose bytes are still being hashed as the next one is written
 
 
-def host_bytes(model: Architecture, training: Training, *, merges: bool = False) -> int:
-    """What a machine has to have for it. `merges`: an adapter is put into its base weights at the end."""
+def host_bytes(model: Architecture, training: Training, *, merges: bool = False, processes: int = 1) -> int:
+    """What a machine has to have for it. `merges`: an adapter is put into its base weights at the end. `processes`: one
+    for each of its GPUs, of which all load and one saves."""
     counts = parameters_of(model)
     base_item = training.weight_item
     item = base_item if training.method == "full" else 4  # adapters are kept in float32
@@ -44,4 +45,4 @@ def host_bytes(model: Architecture, training: Training, *, merges: bool = False)
     kept = min(_BEST_BYTES, trained * item)
     state = trained * item * 4  # the weights, two states of the optimizer, and the best weights
     copies = 2 * min(_SMALL_STATE_BYTES, state)
-    return PROCESS_BYTES + kept + max(loading, saving + copies, exporting)
+    return PROCESS_BYTES * processes + kept + max(loading * processes, saving + copies, exporting)

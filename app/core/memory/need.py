@@ -27,7 +27,8 @@ SIZES_BYTES = (
 class Stated:
     """A training as a job states it. What is None is the script's to choose, and taken at its most sparing.
 
-    `training` has no layout yet; `batch` counts the sequences in a step of the optimizer, over all `gpus`.
+    `training` has no layout yet; `batch` counts the sequences in a step of the optimizer, over all `gpus`. `whole`:
+    each of them holds all of the training, as the built-in recipe has it, which spreads none of it.
     """
 
     name: str
@@ -38,6 +39,14 @@ class Stated:
     micro_batch: int | None = None
     checkpointing: bool | None = None
     exact: Exact | None = None
+    whole: bool = False
+
+    @property
+    def shardings(self) -> tuple[Sharding, ...]:
+        """How it may be spread over its GPUs."""
+        if self.gpus == 1:
+            return ("none",)
+        return ("ddp",) if self.whole else ("ddp", "zero2", "fsdp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +101,8 @@ def layouts_of(stated: Stated) -> Iterator[Training]:
     accumulation = max(1, stated.batch // (stated.gpus * micro))
     if stated.training.optimizer.startswith("in_backward") and accumulation > 1:  # which cannot accumulate
         micro, accumulation = micro * accumulation, 1
-    shardings: tuple[Sharding, ...] = ("none",) if stated.gpus == 1 else ("ddp", "zero2", "fsdp")
     for checkpointing in (False, True) if stated.checkpointing is None else (stated.checkpointing,):
-        for sharding in shardings:
+        for sharding in stated.shardings:
             yield replace(
                 stated.training,
                 batch=micro,

@@ -89,9 +89,12 @@ class MemoryAdmission:
         stated = stated_training(template)
         if stated is None:
             return await self._predict_alone(project_id, template, by_recipe=by_recipe)
+        stated = replace(stated, whole=by_recipe)
         offers = await self._known_offers()
         says_memory = template.memory_gb != _UNSTATED_GB or not by_recipe
-        host = 0 if says_memory else host_bytes(stated.model, stated.training, merges=merges)
+        host = 0
+        if not says_memory:
+            host = host_bytes(stated.model, stated.training, merges=merges, processes=stated.gpus)
         asked = _Asked(project_id, stated, template.gpu.type, template.gpu.memory_gb is not None, by_recipe, host)
         known = self._answers.get(asked)
         if known is None:

@@ -76,14 +76,19 @@ def plan_job(
     name, model, training = asked_training(asked)
     left_ms = None if asked.soft_deadline is None else deadline_ms(asked.soft_deadline, now_ms) - now_ms
     steps = asked.steps or STEPS_TOLD
-    own = None if asked.layout is None else OwnLayout(asked.layout.micro_batch, asked.layout.checkpointing)
+    own = (
+        None
+        if asked.layout is None
+        else OwnLayout(asked.layout.gpus, asked.layout.micro_batch, asked.layout.checkpointing)
+    )
     wish = AskedJob(name, model, training, asked.batch, steps, asked.steps is not None, left_ms, exact, own)
     if own is None:
         alone = least_memory(model, training, 1, global_batch=asked.batch)[1].needed
     else:
         alone = least_need(stated_alone(wish, own)).capacity_bytes
-    host = None if own is None else host_bytes(model, training, merges=asked.export in MERGING)
-    known = tuple(offers)
+    host = None if own is None else host_bytes(model, training, merges=asked.export in MERGING, processes=own.gpus)
+    gpus = 1 if own is None else own.gpus
+    known = tuple(offer for offer in offers if offer.gpu_count >= gpus)
     roomy = known if host is None else tuple(each for each in known if each.memory_bytes >= host)
     options = options_for(wish, roomy, throughput or Throughput(), calibrations or Calibrations())
     fits = bool(options) and options[0].verdict == "fits"
@@ -93,7 +98,9 @@ def plan_job(
         steps=steps,
         one_gpu_bytes=alone,
         chosen=0 if fits else None,
-        reason=_why(wish, options) if fits else _why_none(options, alone) + _left_out(len(known) - len(roomy), host),
+        reason=_why(wish, options)
+        if fits
+        else _why_none(options, alone, gpus) + _left_out(len(known) - len(roomy), host),
         options=options,
         mends=() if fits else _mends(model, options, (*_CHANGEABLE, *_chosen(own))),
         config=config_of(model) if asked.config is None else asked.config,
@@ -241,10 +248,12 @@ def _offers(count: int) -> str:
     return "1 offer" if count == 1 else f"{count} offers"
 
 
-def _why_none(options: Iterable[Option], alone: int) -> str:
-    enough = f"one GPU alone is enough from {alone / _GB:.1f} GB on"
+def _why_none(options: Iterable[Option], alone: int, gpus: int = 1) -> str:
+    which = "one GPU alone is" if gpus == 1 else f"{gpus} GPUs are"
+    enough = f"{which} enough from {alone / _GB:.1f} GB on{'' if gpus == 1 else ' each'}"
     if not any(True for _ in options):
-        return f"no provider offers a GPU now; {enough}"
+        what = "a GPU" if gpus == 1 else f"a machine with {gpus} GPUs"
+        return f"no provider offers {what} now; {enough}"
     return f"nothing that is offered now is sure to fit; {enough}"
 
 

@@ -210,6 +210,7 @@ def _plan(packed: Packed, deadline: str | None, *, as_json: bool) -> None:
 def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
     """The very training that would be submitted, as a question."""
     recipe, model, told = packed.recipe, packed.template.model, packed.template.training
+    gpus = packed.template.gpu.count
     shape = None if model is None else model.config
     return {
         **({"model": recipe.model} if shape is None else {"config": {**shape, "_name_or_path": recipe.model}}),
@@ -217,7 +218,7 @@ def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
         "batch": recipe.batch_size * recipe.sequences_per_row,
         "sequence": recipe.sequence_length,
         "precision": "amp_bf16" if recipe.numbers == "autocast" else recipe.numbers,
-        "layout": recipe.chosen_cut,
+        "layout": {**recipe.chosen_cut, **({} if gpus == 1 else {"gpus": gpus})},
         "steps": packed.total_steps,
         **({} if told.row_tokens is None else {"row_tokens": told.row_tokens}),
         **({} if told.precision_by_gpu is None else {"precision_by_gpu": told.precision_by_gpu}),

@@ -14,6 +14,7 @@ from allpass.bundle import MAX_BUNDLE_BYTES, Bundle
 from allpass.errors import InvalidData, InvalidInput, InvalidTemplate, Problem
 from allpass.recipe import pairs
 from allpass.recipe.adapters import read_adapter
+from allpass.recipe.gpus import problems_of
 from allpass.recipe.libraries import FEW_BITS, PACKAGES
 from allpass.recipe.looking import MOST_ENCODED, MOST_LOOKED_AT, Looked, Placed, look
 from allpass.recipe.reading import name_of, read
@@ -248,7 +249,7 @@ def _filled(
     known: Mapping[str, Any],
 ) -> Template:
     """The template with what is known of the training: how long it is, and what decides how much memory it needs."""
-    _check_free(template)
+    _check_free(template, recipe)
     training = {
         "steps": recipe.total_steps(count),
         "batch_size": recipe.batch_size * recipe.sequences_per_row,
@@ -275,20 +276,21 @@ def _filled(
     }
     if recipe.learns_pairs or recipe.adapter is not None or recipe.export != "adapter" or recipe.push_to is not None:
         filled["sharing"] = False  # a training in common begins, learns and ends as both jobs' does
+    if template.gpu.count > 1:
+        filled["sharing"] = False  # it is a single process's
     if recipe.target is not None:
         ((name, value),) = recipe.target.items()
         filled["target"] = {"name": name, "value": value, "goal": GOALS[name]}
     return check_template(filled, "template")
 
 
-def _check_free(template: Template) -> None:
+def _check_free(template: Template, recipe: Recipe) -> None:
     told = template.model_fields_set
     problems = [Problem(field, "is the recipe's to fill in", "leave it out") for field in _OWN_FIELDS if field in told]
     problems += [
         Problem(f"training.{field}", "is a setting of the recipe", f"leave it out, and say {field}=... instead")
         for field in sorted(template.training.model_fields_set)
     ]
-    if template.gpu.count != 1 or (template.gpu.max_count or 1) != 1:
-        problems.append(Problem("gpu.count", "the recipe trains on one GPU", '"count": 1'))
+    problems += problems_of(template.gpu, recipe)
     if problems:
         raise InvalidTemplate("template", problems)

@@ -42,7 +42,7 @@ _LEFT_OUT = (
 )
 ALL_LINEAR = "all-linear"
 CUT = ("micro_batch", "checkpointing")  # of a step: what follows from the GPU where nobody chooses it
-EDITION = 3  # of the trainer's arithmetic
+EDITION = 4  # of the trainer's arithmetic
 OF_NEW_JOBS = {"edition": EDITION, "lora_dropout": 0.0}  # where they differ from what a job of earlier versions means
 # What two jobs that are trained in one process must have in common. The tokenizer comes with the model.
 SHARED_BY_A_PAIR = (
@@ -91,7 +91,8 @@ class Recipe:
                      entity, tags, run (an id). The key is the secret WANDB_API_KEY
     edition          how a step is computed. A job keeps the one that it began with, so that it goes on exactly when
                      Allpass is upgraded: it is packed with the rows. 1: rows as drawn, padded; adapters computed in
-                     fp32. 2: see ADR 0056. 3: the loss by chunks of tokens, see ADR 0066
+                     fp32. 2: see ADR 0056. 3: the loss by chunks of tokens, see ADR 0066. 4: what is random of a
+                     micro-batch follows from the seed, the step and its number, see ADR 0093
     """
 
     model: str
@@ -246,6 +247,12 @@ class Recipe:
     def takes_chunks(self) -> bool:
         """Whether logits of no more than a chunk of tokens exist at once, where the model can be asked so."""
         return self.edition >= 3 and self.is_causal
+
+    @property
+    def draws_by_part(self) -> bool:
+        """Whether what is random of a micro-batch does not depend on those before it, so that any process may take
+        it."""
+        return self.edition >= 4
 
     @property
     def follows_the_card(self) -> bool:

@@ -290,6 +290,11 @@ class Session:
         self._background.wait()
 
     @property
+    def environment(self) -> "Mapping[str, str]":
+        """What this process was told by."""
+        return self._environment
+
+    @property
     def job_id(self) -> str:
         """Empty where no job is run."""
         return self._environment.get("ALLPASS_JOB_ID", "")

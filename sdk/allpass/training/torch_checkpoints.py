@@ -53,7 +53,8 @@ class Checkpoints:
     """The checkpoints of one model's training.
 
     `accumulated=True`: gradients belong to the state, for a loop that counts micro-batches as steps and may be stopped
-    between two of them.
+    between two of them. `alone=True`: this process has the whole state, and is the only one that saves it, whatever
+    processes train with it.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Checkpoints:
         scheduler: Any = None,
         scaler: Any = None,
         accumulated: bool = False,
+        alone: bool = False,
         session: Optional[Session] = None,
     ) -> None:
         self._model = model
@@ -75,7 +77,7 @@ class Checkpoints:
         self._copies = HostCopies()
         self._judged_bytes = 0  # how large a state was when it was last asked whether copies of it fit
         self._copies_fit = True
-        self._ranks = _Ranks()
+        self._ranks = _Ranks(alone)
 
     def resume(self) -> Optional[TrainingState]:
         """Load the checkpoint to continue from; None for a fresh start.
@@ -209,10 +211,11 @@ class _Copied(Snapshot):
 class _Ranks:
     """The processes of one training on one machine: what they agree on, and how their files come together."""
 
-    def __init__(self) -> None:
+    def __init__(self, alone: bool = False) -> None:
         from torch import distributed
 
-        self._distributed: Any = distributed if distributed.is_available() and distributed.is_initialized() else None
+        are_many = not alone and distributed.is_available() and distributed.is_initialized()
+        self._distributed: Any = distributed if are_many else None
         self.count: int = self._distributed.get_world_size() if self._distributed else 1
         self.own: int = self._distributed.get_rank() if self._distributed else 0
 

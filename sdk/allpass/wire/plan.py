@@ -21,6 +21,7 @@ from allpass.wire.base import (
     SequenceLength,
     Sequences,
     Steps,
+    Whole,
 )
 
 Method = Literal["full", "lora", "qlora", "norm-tuning"]
@@ -73,8 +74,10 @@ class ExactMemory(Request):
 
 
 class OwnLayout(Request):
-    """How a script on one GPU is laid out. What is left out follows from each GPU, as when such a job runs there."""
+    """How a script is laid out that keeps all of the training on each of its GPUs. What is left out follows from each
+    GPU, as when such a job runs there."""
 
+    gpus: Whole = Field(1, ge=1, le=8, description="of a machine, which share the micro-batches of a step")
     micro_batch: Sequences | None = Field(None, description="sequences on the GPU at once")
     checkpointing: Flag | None = Field(None, description="activations are recomputed in the backward pass")
 
@@ -96,7 +99,7 @@ class PlanRequest(Request):
         False, description="recompute activations in the backward pass; false: only in plans that need it"
     )
     layout: OwnLayout | None = Field(
-        None, description="of a script that runs on one GPU of a machine; default: on as many as is best"
+        None, description="of a script that runs on GPUs of a number of its own; default: on as many as is best"
     )
     export: Literal["adapter", "merged", "both"] | None = Field(
         None, description="with `layout`: what is left at the end, as of allpass finetune; default: adapter"

@@ -1,0 +1,58 @@
+"""A fine-tuning may ask for several GPUs of one machine, as long as each of them has work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from allpass.cli.finetune import plan_fields
+from allpass.errors import InvalidTemplate
+from allpass.recipe.packing import pack
+from allpass.templates import load_template
+from allpass.wire.plan import OwnLayout, PlanRequest
+
+ROWS = [{"prompt": f"a{number}", "completion": "b"} for number in range(40)]
+PAIRS = [{"prompt": f"a{number}", "chosen": "b", "rejected": "c"} for number in range(40)]
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_it_is_sent_for_so_many_gpus_and_trained_by_itself(count: int) -> None:
+    """Two jobs in one process are on one GPU. What is asked about with --plan is the same."""
+    packed = pack({"model": "m"}, ROWS, template=load_template({"gpu": {"type": "A100", "count": count}}))
+    assert (packed.template.gpu.type, packed.template.gpu.count) == ("A100", count)
+    assert packed.template.sharing == (count == 1)
+    asked = PlanRequest(**plan_fields(packed, None))
+    assert asked.layout == OwnLayout(gpus=count)
+    assert ("gpus" in plan_fields(packed, None)["layout"]) == (count > 1), "older servers are asked as ever"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "settings", "where", "what", "fix"),
+    [
+        ({"count": 9}, {}, "gpu.count", "trains on at most 8 GPUs, of one machine", '"count": 8'),
+        ({"count": 2, "max_count": 4}, {}, "gpu.max_count", "of a job does not change", '"max_count": 2'),
+        ({"count": 4}, {"batch_size": 3}, "gpu.count", "4 GPUs have no work with 3 rows in a step", '"count": 3'),
+        ({"count": 4}, {"micro_batch": 8}, "gpu.count", "no work with 2 parts in a step, of 8 rows", "micro_batch=4"),
+        ({"count": 2}, {"micro_batch": 16}, "gpu.count", "2 GPUs have no work with 1 part in a step", "micro_batch=8"),
+    ],
+)
+def test_what_would_leave_gpus_without_work_is_refused(
+    gpu: dict[str, Any], settings: dict[str, Any], where: str, what: str, fix: str
+) -> None:
+    """It names the field, and what to say instead."""
+    with pytest.raises(InvalidTemplate) as refused:
+        pack({"model": "m", **settings}, ROWS, template=load_template({"gpu": gpu}))
+    (problem,) = refused.value.problems
+    assert problem.where == where
+    assert what in problem.message
+    assert fix in str(problem.hint)
+
+
+def test_pairs_are_cut_where_they_are_packed() -> None:
+    """Two at once unless it is said: a step of 16 is 8 parts, one of 8 is 4."""
+    for batch, count in ((16, 8), (8, 4)):
+        packed = pack({"model": "m", "batch_size": batch}, PAIRS, template=load_template({"gpu": {"count": count}}))
+        assert packed.template.gpu.count == count
+    with pytest.raises(InvalidTemplate, match="no work with 4 parts in a step, of 2 rows"):
+        pack({"model": "m", "batch_size": 8}, PAIRS, template=load_template({"gpu": {"count": 8}}))

@@ -1,0 +1,120 @@
+"""A program that has imported the trainer once and forks a follower for each `follower_client.py`: loading torch for
+every process of every training would take most of the time of these tests.
+
+`followers.py SOCKET`. A follower may have a fault, as its environment says: FAULT is `RANK STEP WHAT`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+import peft  # noqa: F401 - imported here so that every child has it at once
+import torch
+from transformers import LlamaForCausalLM  # noqa: F401 - transformers loads its parts when they are named
+
+from workers.trainer import follower, loop, ranks, tasks
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(sys.argv[1])
+        server.listen(64)
+        print("ready", flush=True)
+        while True:
+            client, _ = server.accept()
+            with client:
+                if os.fork() == 0:
+                    serve(client)
+
+
+def serve(client: socket.socket) -> None:
+    """Fork once more, wait for the child and tell how it ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    data, streams, _, _ = socket.recv_fds(client, 1 << 20, 3)
+    order = json.loads(data)
+    child = os.fork()
+    if child == 0:
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        client.close()
+        os.environ.clear()
+        os.environ.update(order["environ"])
+        os.chdir(order["cwd"])
+        run()
+    for stream in streams:
+        os.close(stream)
+    _, status = os.waitpid(child, 0)
+    with contextlib.suppress(OSError):  # it is not waited for any more
+        client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
+
+
+def run() -> None:
+    """As `python -m workers.trainer.follower`."""
+    sys.stdin = os.fdopen(0, "r")
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
+    code = 1
+    try:
+        break_by(os.environ.get("FAULT", ""))
+        follower.main()
+        code = 0
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def break_by(fault: str) -> None:
+    """Have one rank do something else in the loss of a step."""
+    if not fault:
+        return
+    rank, step, what = fault.split()
+    now: dict[str, Any] = {"rank": 0, "step": 0}
+    taken, joined = loop.Loop._take, ranks.ManyRanks.__init__
+    asked = tasks._loss
+
+    def take(self: Any, number: int) -> None:
+        now["step"] = number
+        taken(self, number)
+
+    def join(self: Any, own: int, *more: Any) -> None:
+        now["rank"] = own
+        joined(self, own, *more)
+
+    def broken(*words: Any) -> Any:
+        computed = asked(*words)
+
+        def loss(model: Any, batch: Any) -> Any:
+            if (now["rank"], now["step"]) == (int(rank), int(step)) and torch.is_grad_enabled():
+                act(what, batch)
+            return computed(model, batch)
+
+        return loss
+
+    loop.Loop._take = take  # type: ignore[method-assign]
+    ranks.ManyRanks.__init__ = join  # type: ignore[method-assign]
+    tasks._loss = broken
+
+
+def act(what: str, batch: Any) -> None:
+    """What goes wrong."""
+    if what == "raise":
+        raise ValueError("no such number")
+    if what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "exit":
+        os._exit(0)
+    if what.startswith("memory") and len(batch.ids) > int(what.removeprefix("memory")):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+if __name__ == "__main__":
+    main()

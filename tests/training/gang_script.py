@@ -1,0 +1,24 @@
+"""A job of the built-in recipe, as its script is, with followers that are forked. Its rows are where ROWS says."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from allpass import training  # noqa: F401 - first: from here on SIGTERM is a request
+
+# isort: split
+from tests.training.gangs import CLIENT
+from workers.trainer import gang
+from workers.trainer.main import main
+
+if __name__ == "__main__":
+    gang._COMMAND = CLIENT
+    try:
+        main(Path(os.environ["ROWS"]))
+    except SystemExit as leaving:
+        if isinstance(leaving.code, str):  # as the interpreter does, which its host is not
+            print(leaving.code, file=sys.stderr)
+            sys.exit(1)
+        raise

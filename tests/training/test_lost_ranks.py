@@ -1,0 +1,139 @@
+"""A training on several GPUs ends as one: by a stop, or with the first of its processes that is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allpass.recipe.packing import SCRIPT
+from app.core.out_of_memory import Ran, ran_out
+from tests.training.gangs import template_of
+from tests.training.scripts import REPOSITORY, Host, Machine, files_of, wait_for_step
+
+pytestmark = pytest.mark.training
+GANG = "../tests/training/gang_script.py"
+SUMS = [{"prompt": f"{number}+1=", "completion": str(number + 1)} for number in range(16)]
+QUICK: dict[str, Any] = {
+    "steps": 4, "batch_size": 8, "micro_batch": 2, "learning_rate": 5e-3, "precision": "fp32", "lora_dropout": 0.2,
+    "edition": 4,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    from tests.training import tiny
+
+    folder = tmp_path_factory.mktemp("ground")
+    return tiny.llama(folder / "llama"), tiny.write_rows(folder / "sums", "prompt", SUMS)
+
+
+def machine(
+    folder: Path,
+    ground: tuple[str, Path],
+    count: int,
+    followers: str,
+    resume_from: Path | None = None,
+    fault: str = "",
+    **more: Any,
+) -> Machine:
+    """A job on so many played GPUs."""
+    model, rows = ground
+    found = Machine(folder, {"model": model, **QUICK, **more}, resume_from)
+    found.environment |= {
+        **template_of(folder, count),
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(count))),
+        "PYTHONPATH": os.pathsep.join(map(str, (REPOSITORY, REPOSITORY / "sdk"))),
+        "ROWS": str(rows),
+        "FOLLOWERS": followers,
+        "FAULT": fault,
+    }
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "last"),
+    [
+        ("1 2 kill", 137, "error: rank 1 of 3 was killed (SIGKILL): the others were ended"),
+        ("2 2 exit", 1, "error: rank 2 of 3 ended with code 0 before the training did: the others were ended"),
+        ("2 2 raise", 1, "error: rank 2 of 3: ValueError: no such number"),
+        ("1 2 memory0", 1, "OutOfMemoryError: rank 1 of 3: CUDA out of memory. Tried to allocate 2.00 GiB"),
+    ],
+)
+def test_a_rank_that_is_lost_ends_all_at_once(
+    hosts: tuple[Host, Host],
+    followers: str,
+    ground: tuple[str, Path],
+    fault: str,
+    code: int,
+    last: str,
+    tmp_path: Path,
+) -> None:
+    """Its last line says which and why; its own words come before, each with its rank; nobody is left."""
+    place = machine(tmp_path / "job", ground, 3, followers, fault=fault)
+    process = hosts[0].start(GANG, place)
+    assert process.exit_code() == code, process.output
+    lines = process.output.splitlines()
+    assert lines[-1].endswith(last), process.output
+    assert sorted(place.losses()) == [1]
+    assert ("rank 2: ValueError: no such number" in lines) == (fault == "2 2 raise")
+    assert (ran_out(code, process.output) is Ran.GPU) == ("memory" in fault)
+    assert not left_of(place)
+
+
+def left_of(place: Machine) -> list[str]:
+    """Processes of a job that are still there, a moment after its end."""
+    end_s = time.monotonic() + 20
+    while found := [path.name for path in Path("/proc").iterdir() if path.name.isdigit() and is_of(path, place)]:
+        if time.monotonic() > end_s:
+            return found
+        time.sleep(0.05)
+    return []
+
+
+def is_of(process: Path, place: Machine) -> bool:
+    try:
+        variables = (process / "environ").read_bytes().split(b"\0")
+    except OSError:  # it has just ended
+        return False
+    return f"ALLPASS_OUTPUT_DIR={place.environment['ALLPASS_OUTPUT_DIR']}".encode() in variables
+
+
+def test_a_stop_saves_the_step_and_the_job_goes_on_as_if_left_alone(
+    ground: tuple[str, Path], hosts: tuple[Host, Host], followers: str, tmp_path: Path
+) -> None:
+    """As the very script of a job, and as real processes: also where all of them hear of it."""
+    whole = machine(tmp_path / "whole", ground, 1, followers, steps=150)
+    place = machine(tmp_path / "job", ground, 2, followers, steps=150)
+    script = place.folder / "finetune.py"
+    script.write_text(SCRIPT)
+    for file in ground[1].iterdir():
+        (place.folder / file.name).write_bytes(file.read_bytes())
+    process = subprocess.Popen(
+        [sys.executable, str(script)],
+        cwd=place.folder,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"} | place.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        text=True,
+    )
+    wait_for_step(place, 1)
+    os.killpg(process.pid, signal.SIGTERM)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 75, output
+    assert "training: on 2 GPUs, which share the 4 parts of 2 rows of a step" in output
+    assert "Traceback" not in output
+    (checkpoint,) = place.announced()
+    assert not left_of(place)
+    on = machine(tmp_path / "on", ground, 3, followers, checkpoint, steps=150)
+    first, second = hosts[0].start(GANG, whole), hosts[1].start(GANG, on)
+    assert (first.exit_code(), second.exit_code()) == (0, 0), first.output + second.output
+    assert place.losses() | on.losses() == whole.losses()
+    assert files_of(on.folder / "output") == files_of(whole.folder / "output")

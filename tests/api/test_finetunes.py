@@ -145,7 +145,7 @@ async def test_a_file_that_comes_too_slowly_gives_its_place_back(
         ({"settings": {"seed": "x"}}, "settings.seed"),
         ({"method": "full", "settings": {"precision": "bf16"}}, "settings.precision"),
         ({"template": {"training": {"steps": 3}}}, "template.training.steps"),
-        ({"template": {"gpu": {"count": 2}}}, "template.gpu.count"),
+        ({"template": {"gpu": {"count": 9}}}, "template.gpu.count"),
         ({"soft_deadline": "yesterday"}, "soft_deadline"),
         ({"held_out": 1}, "held_out"),
         ({"data": {"sha256": "0" * 64, "name": "a.jsonl"}}, "data.sha256"),

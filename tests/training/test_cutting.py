@@ -182,8 +182,8 @@ def test_an_edition_that_is_not_known_yet_is_refused() -> None:
     """After a release was rolled back, its jobs do not go on in another way."""
     from allpass.errors import InvalidInput
 
-    with pytest.raises(InvalidInput, match=r"edition: 4 is newer than this version of Allpass, which knows 3"):
-        Recipe.of({"model": "m", "edition": 4})
+    with pytest.raises(InvalidInput, match=r"edition: 5 is newer than this version of Allpass, which knows 4"):
+        Recipe.of({"model": "m", "edition": 5})
 
 
 def test_a_row_without_an_answer_teaches_nothing_and_stops_nothing(llama: str, unlike: Path) -> None:

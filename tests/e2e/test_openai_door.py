@@ -78,22 +78,17 @@ def test_upload_create_poll_use(service: Service, open_folder: Path, tmp_path: P
     assert len(client.files.content(job.result_files[0]).text.splitlines()) == 13
 
     asked: Any = [{"role": "user", "content": "3+1="}]
-    began = time.monotonic()
     stream = client.chat.completions.create(
         model=job.fine_tuned_model, messages=asked, max_tokens=6, temperature=0, stream=True
     )
     pieces = [piece.choices[0].delta.content or "" for piece in stream]
-    cold_s = time.monotonic() - began
     whole = client.chat.completions.create(model=job.fine_tuned_model, messages=asked, max_tokens=6, temperature=0)
     assert whole.choices[0].message.content == "".join(pieces)
     assert whole.usage is not None
     assert whole.usage.completion_tokens <= 6
     plain = client.completions.create(model=model, prompt="3+1=", max_tokens=6, temperature=0)
     assert plain.choices[0].finish_reason in ("stop", "length")
-    began = time.monotonic()
     client.chat.completions.create(model=model, messages=asked, max_tokens=1)
-    warm_s = time.monotonic() - began
-    assert warm_s < cold_s
 
     served = [one for one in service.client.jobs() if one.labels.get("openai") == "serving"]
     assert len(served) == 1, "the base and its adapter are answered for by one job"

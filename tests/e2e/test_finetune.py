@@ -21,6 +21,12 @@ pytestmark = [
 STEPS = 300  # more than any machine takes within the serverless budget, loading included
 
 
+def sums(path: Path) -> Path:
+    """Rows to fine-tune on."""
+    path.write_text("".join(json.dumps({"prompt": f"{n}+1=", "completion": str(n + 1)}) + "\n" for n in range(24)))
+    return path
+
+
 def test_a_fine_tuning_that_moves_leaves_the_adapter_of_one_that_did_not(
     service: Service, open_folder: Path, tmp_path: Path
 ) -> None:
@@ -28,8 +34,7 @@ def test_a_fine_tuning_that_moves_leaves_the_adapter_of_one_that_did_not(
     from tests.training import tiny
 
     model = tiny.shared_llama(open_folder / "tiny-llama")
-    rows = tmp_path / "sums.jsonl"
-    rows.write_text("".join(json.dumps({"prompt": f"{n}+1=", "completion": str(n + 1)}) + "\n" for n in range(24)))
+    rows = sums(tmp_path / "sums.jsonl")
     job = allpass.finetune(
         model, rows, target={"eval_loss": 0.01}, epochs=100, batch_size=8, micro_batch=2, learning_rate=5e-3,
         precision="fp32", client=service.client, user_name="ada", soft_deadline="6hr",
@@ -57,8 +62,7 @@ def test_a_fine_tuning_on_two_gpus_is_the_one_on_a_single_gpu(
     from tests.training import tiny
 
     model = tiny.shared_llama(open_folder / "tiny-llama-of-two")
-    rows = tmp_path / "sums.jsonl"
-    rows.write_text("".join(json.dumps({"prompt": f"{n}+1=", "completion": str(n + 1)}) + "\n" for n in range(24)))
+    rows = sums(tmp_path / "sums.jsonl")
     job = allpass.finetune(
         model, rows, steps=6, batch_size=8, micro_batch=2, learning_rate=5e-3, precision="fp32", lora_dropout=0.2,
         template={"gpu": {"count": 2}}, client=service.client, user_name="ada",

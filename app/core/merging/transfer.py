@@ -7,6 +7,7 @@ gain, the share of steps saved, by a line fitted to the merges that have ended.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,6 +17,16 @@ import numpy as np
 from app.core.merging.problem import Floats
 
 _TINY = 1e-12
+
+
+def _inner(one: Floats, other: Floats) -> float:
+    """Summed in numpy's own order: that of a BLAS product is another on every kind of processor, and two that replay
+    the same snapshot have to decide the same."""
+    return float(np.add.reduce(one * other))
+
+
+def _length(one: Floats) -> float:
+    return math.sqrt(_inner(one, one))
 
 
 def score(source: Floats, target: Floats) -> float:
@@ -31,7 +42,7 @@ def score(source: Floats, target: Floats) -> float:
         raise ValueError("Fisher information is finite and never negative")
     both = one + other + _TINY
     first, second = one / both, other / both
-    return float(first @ second / max(_TINY, float(np.linalg.norm(first) * np.linalg.norm(second))))
+    return _inner(first, second) / max(_TINY, _length(first) * _length(second))
 
 
 def alignment(source: Floats, target: Floats) -> float:
@@ -43,10 +54,10 @@ def alignment(source: Floats, target: Floats) -> float:
     one, other = np.asarray(source, dtype=np.float64), np.asarray(target, dtype=np.float64)
     if one.shape != other.shape:
         raise ValueError(f"the tasks are described by {one.shape} and {other.shape} sums; only equal shapes compare")
-    length = float(np.linalg.norm(one) * np.linalg.norm(other))
+    length = _length(one) * _length(other)
     if not (np.isfinite(length) and length > 0):
         raise ValueError("a first step is finite and not zero")
-    return max(0.0, float(one @ other) / length)
+    return max(0.0, _inner(one, other) / length)
 
 
 def is_profile(fisher: Sequence[float], pull: Sequence[float]) -> bool:
@@ -54,7 +65,7 @@ def is_profile(fisher: Sequence[float], pull: Sequence[float]) -> bool:
     a first step that is finite and not zero."""
     diagonal, step = np.asarray(fisher, dtype=np.float64), np.asarray(pull, dtype=np.float64)
     with np.errstate(over="ignore"):
-        length = float(np.linalg.norm(step))
+        length = _length(step)
     return bool(np.isfinite(diagonal).all() and (diagonal >= 0).all() and np.isfinite(length) and length > 0)
 
 

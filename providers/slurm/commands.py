@@ -35,7 +35,8 @@ _MOST_BYTES = 64 * 2**20
 # A controller that knows nothing of our munge's key hangs up; so does one that ends just now, but not twice.
 _HUNG_UP = "zero bytes were transmitted or received"
 
-# Of the first that a failed command's words hold. In lower case, as Slurm writes them from 21.08 to 25.05.
+# Of the first that a failed command's words hold. In lower case, as Slurm writes them from 21.08 to 25.05. What a limit
+# or a partition refuses is said of that shape alone: others may be within it, and the whole cluster is not given up.
 _MEANINGS: tuple[tuple[str, type[ProviderError]], ...] = (
     ("munge encode failed", Transient),  # munged is away, on this very host
     ("protocol authentication error", AuthFailed),
@@ -43,9 +44,9 @@ _MEANINGS: tuple[tuple[str, type[ProviderError]], ...] = (
     ("munge decode failed", AuthFailed),
     ("unable to contact slurm controller (connect failure)", Transient),
     ("access/permission denied", AuthFailed),
-    ("user's group not permitted to use this partition", QuotaExceeded),
+    ("user's group not permitted to use this partition", OfferGone),
     ("invalid user id", AuthFailed),
-    ("job violates accounting/qos policy", QuotaExceeded),
+    ("job violates accounting/qos policy", NoCapacity),
     ("invalid account or account/partition combination", QuotaExceeded),
     ("invalid qos specification", QuotaExceeded),
     ("invalid partition name", OfferGone),

@@ -7,7 +7,9 @@ import time
 import pytest
 
 from app.core.model.ids import make_id
+from app.errors import AuthFailed, NoCapacity, OfferGone, ProviderError, QuotaExceeded
 from app.ports.provider import MachineStatus
+from providers.slurm.commands import CommandAnswer, refusal
 from providers.slurm.marks import SlurmMark, read_mark, ref_of
 from providers.slurm.queue import JobLine, Patience, instant_ms, machine_of, read_sacct, read_squeue, squeue_format
 
@@ -133,3 +135,17 @@ def test_a_mark_is_read_back() -> None:
 def test_the_question_names_each_column_once() -> None:
     """What anybody may have written comes last."""
     assert squeue_format(NONCE) == f"{NONCE}|%i|%T|%S|%e|%V|%r|%N|%j|%k"
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [("User's group not permitted to use this partition", OfferGone),
+     ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", NoCapacity),
+     ("Requested node configuration is not available", OfferGone),
+     ("Invalid account or account/partition combination specified", QuotaExceeded),
+     ("Access/permission denied", AuthFailed)],
+)  # fmt: skip
+def test_what_a_shape_is_refused_for_gives_up_no_other(words: str, kind: type[ProviderError]) -> None:
+    """Only what holds for every job of the account pauses the cluster: the guide says, takes the next offer."""
+    refused = refusal("sbatch", CommandAnswer(1, "", f"sbatch: error: Batch job submission failed: {words}\n"))
+    assert type(refused) is kind

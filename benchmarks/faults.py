@@ -21,6 +21,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -49,6 +50,7 @@ def main() -> int:
     options = parser.parse_args()
     rows = [row for row in matrix(options.company) if re.search(options.only, row.key)]
     rows = sample(rows, options.rows, options.seed)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was started here ends with it
     with ExitStack() as exits:
         folder = options.keep or Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="allpass-bench-")))
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from app.stack.supervisor import Stack
+    from app.stack.supervisor import Stack, StackOptions
 
 
 _IN_CHECKOUT = Path(__file__).parents[2].joinpath("allpass").is_file()  # else installed from a wheel
@@ -77,11 +77,8 @@ def up(
     there and nowhere else; ALLPASS_PUBLIC_URL and ALLPASS_OBJECTS_URL say how they reach the port and the one after.
     """
     from rich.console import Console  # help is listed without loading the service
-    from rich.markup import escape
 
-    from app.cli.wishes import StopSignals
-    from app.errors import AllpassError
-    from app.stack.supervisor import Clouds, Stack, StackOptions
+    from app.stack.supervisor import Clouds, StackOptions
 
     console = Console(stderr=True)
     if training and not _has_torch():
@@ -94,6 +91,17 @@ def up(
     is_here = _asked_for_here(data_dir) if here is None and providers is None and not real else bool(here)
     clouds = Clouds((providers or (Providers.NONE if is_here else Providers.LOCAL)).value)
     options = StackOptions(data_dir=data_dir, port=port, cloud_speed=speed, clouds=clouds, real=named, here=is_here)
+    _serve(console, options, context, save_within)
+
+
+def _serve(console: Console, options: StackOptions, context: str, save_within_s: float | None) -> None:
+    """Until it is asked to stop. Raises typer.Exit where it cannot start."""
+    from rich.markup import escape
+
+    from app.cli.wishes import StopSignals
+    from app.errors import AllpassError
+    from app.stack.supervisor import Stack
+
     wishes = StopSignals()
     stack = Stack(options, tell=lambda line: _tell(console, line))
     try:
@@ -106,7 +114,7 @@ def up(
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         stack.say(f"stopping; everything is kept in {stack.layout.root}")
-        stack.save_jobs(within_s=save_within, hurried=lambda: wishes.hurried)
+        stack.save_jobs(within_s=save_within_s, hurried=lambda: wishes.hurried)
     finally:
         stack.stop()
 

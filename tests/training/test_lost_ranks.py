@@ -53,6 +53,7 @@ def machine(
         "ROWS": str(rows),
         "FOLLOWERS": followers,
         "FAULT": fault,
+        **({"PATIENCE_S": "6"} if fault.endswith("hang") else {}),
     }
     return found
 
@@ -63,6 +64,7 @@ def machine(
         ("1 2 kill", 137, "error: rank 1 of 3 was killed (SIGKILL): the others were ended"),
         ("2 2 exit", 1, "error: rank 2 of 3 ended with code 0 before the training did: the others were ended"),
         ("2 2 raise", 1, "error: rank 2 of 3: ValueError: no such number"),
+        ("1 2 hang", 1, "rank 1 of 3 hangs: the others were ended"),
         ("1 2 memory0", 1, "OutOfMemoryError: rank 1 of 3: CUDA out of memory. Tried to allocate 2.00 GiB"),
     ],
 )

@@ -56,13 +56,15 @@ def follow(order: dict[str, Any]) -> None:
     from workers.trainer import given_gpus, loop, rows
     from workers.trainer.main import be_quiet
     from workers.trainer.ranks import ManyRanks
+    from workers.trainer.stillness import Presence
 
     be_quiet()
     session = Silent()
     given_gpus.check(session)  # a processor in the place of its GPU would not find the others
 
     def join(device: Any) -> ManyRanks:
-        return ManyRanks(order["rank"], order["count"], Path(order["meeting"]), device)
+        presence = Presence(Path(order["presence"]), order["rank"], order["count"])
+        return ManyRanks(order["rank"], order["count"], Path(order["meeting"]), device, presence)
 
     loop.train(Recipe.of(order["recipe"]), rows.load(Path(order["folder"])), session, join)
 

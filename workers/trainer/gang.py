@@ -29,11 +29,13 @@ import torch
 from allpass.recipe.settings import Recipe
 from allpass.training.session import EXIT_STOPPED, Session
 from workers.trainer.ranks import Join, ManyRanks, RankFailed, Ranks, alone
+from workers.trainer.stillness import Presence, Stillness
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _COMMAND = (sys.executable, "-m", "workers.trainer.follower")
 _END_S = 1.0  # for a process to leave by itself: it has nothing to lose
 _LOSS_S = 5.0  # for one that is gone to be found gone
+_LOOK_S = 1.0  # between two looks whether anything moves
 _HELD_SIGNALS = {signal.SIGTERM, signal.SIGINT}  # which are the first process's to heed
 
 
@@ -80,6 +82,8 @@ class Gang:
         self._watching: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._is_over = False
+        self._closing = threading.Event()
+        self._presence = Presence(self._place / "presence", 0, self.count)
         self._ranks: Ranks | None = None
 
     def start(self, environment: Mapping[str, str]) -> None:
@@ -91,15 +95,17 @@ class Gang:
                 "rank": rank,
                 "count": self.count,
                 "meeting": str(self._meeting),
+                "presence": str(self._place / "presence"),
             }
             self._members.append(RankProcess(order, {**os.environ, **environment, VISIBLE: self._gpus[rank]}))
         self._watching = [threading.Thread(target=self._watch, args=(one,), daemon=True) for one in self._members]
+        self._watching.append(threading.Thread(target=self._watch_all, daemon=True))
         for thread in self._watching:
             thread.start()
 
     def join(self, device: Any) -> Ranks:
         """This process as the first of them, once all are there."""
-        self._ranks = ManyRanks(0, self.count, self._meeting, device)
+        self._ranks = ManyRanks(0, self.count, self._meeting, device, self._presence)
         return self._ranks
 
     def await_loss(self) -> None:
@@ -110,6 +116,7 @@ class Gang:
         """Return when the others are gone."""
         with self._lock:
             self._is_over = True
+        self._closing.set()
         for member in self._members:
             member.let_go()
         for member in self._members:
@@ -128,16 +135,30 @@ class Gang:
         """In a thread. One that ends before the first process does has failed, whatever it says; whoever waits for it
         in the middle of a step would do so for ever."""
         code = member.wait()
+        self._end(f"rank {member.rank} of {self.count} {member.in_words(code)}", _as_exit_code(code))
+
+    def _watch_all(self) -> None:
+        """In a thread. One that is there and hangs would have the others wait for ever."""
+        stillness, last_s = Stillness(), time.monotonic()
+        while not self._closing.wait(_LOOK_S):
+            now_s = time.monotonic()
+            passed_s, last_s = min(now_s - last_s, 2 * _LOOK_S), now_s  # more: the whole job, or its host, was halted
+            why = stillness.look(self._presence.doing, self._presence.arrived, passed_s)
+            if why is not None:
+                self._end(why, 1)
+
+    def _end(self, why: str, code: int) -> None:
+        """All of it, this process too, with these as its last words; unless it is over anyway."""
         with self._lock:
             if self._is_over:
                 return
             self._is_over = True
-            for other in self._members:
-                other.end(0.0)
+            for member in self._members:
+                member.end(0.0)
             shutil.rmtree(self._place, ignore_errors=True)
             sys.stdout.flush()
-            _write(f"error: rank {member.rank} of {self.count} {member.in_words(code)}: the others were ended")
-            os._exit(_as_exit_code(code))
+            _write(f"error: {why}: the others were ended")
+            os._exit(code)
 
 
 class RankProcess:
@@ -181,12 +202,13 @@ class RankProcess:
             self._process.stdin.close()
 
     def end(self, patience_s: float) -> None:
-        """It is gone after so many seconds, and at once then."""
+        """It is gone after so many seconds, and at once then; but for one whose GPU does not let go of it."""
         try:
             self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LOSS_S)
 
     def in_words(self, code: int) -> str:
         """How it ended, with its last words."""

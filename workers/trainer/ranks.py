@@ -21,6 +21,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import distributed
 
+from workers.trainer.stillness import Presence
+
 _PATIENCE = timedelta(days=30)  # who dies is noticed by `gang`, not by waiting; others may evaluate, or save, for long
 _BUCKET_BYTES = 16 * 2**20  # of each process's gradients that are told to all at once
 _LONGEST_WHY = 500
@@ -87,15 +89,17 @@ class Summing:
 class ManyRanks(Ranks):
     """One of `count` processes on this machine, which find each other by a file, and talk over its loopback alone."""
 
-    def __init__(self, own: int, count: int, meeting: Path, device: Any) -> None:
+    def __init__(self, own: int, count: int, meeting: Path, device: Any, presence: Presence) -> None:
         """Returns when all are there."""
         self.own = own
         self.count = count
+        self._presence = presence
         loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
         os.environ.update(GLOO_SOCKET_IFNAME=loopback, NCCL_SOCKET_IFNAME=loopback)
         backend = "nccl" if device.type == "cuda" else "gloo"
         said_by = sys.excepthook
-        distributed.init_process_group(backend, meeting.as_uri(), _PATIENCE, world_size=count, rank=own)
+        with self._presence.meeting():
+            distributed.init_process_group(backend, meeting.as_uri(), _PATIENCE, world_size=count, rank=own)
         sys.excepthook = said_by  # torch's says `[rank0]:` before each line of what a job died of
         self._is_in = True
         self._talk: Any = distributed.group.WORLD
@@ -126,13 +130,15 @@ class ManyRanks(Ranks):
         failed: Exception | None = None
         if self.own < len(parts):
             try:
-                found = work(first + self.own, parts[self.own])
+                with self._presence.working():
+                    found = work(first + self.own, parts[self.own])
             except Exception as error:  # of whatever library: the others are to hear of it, rather than wait
                 failed = error
                 if not (self.is_first or isinstance(error, torch.cuda.OutOfMemoryError)):
                     traceback.print_exc()  # before the first process hears of it, and ends this one
         told: list[Any] = [None] * self.count
-        distributed.all_gather_object(told, (found, _said_of(failed)), group=self._talk)
+        with self._presence.meeting():
+            distributed.all_gather_object(told, (found, _said_of(failed)), group=self._talk)
         for rank, (_, said) in enumerate(told):
             if said is not None:
                 self._raise(rank, said, failed if rank == self.own else None)
@@ -151,7 +157,8 @@ class ManyRanks(Ranks):
         """A tensor of each process, all of one shape and type, by rank."""
         plain = own.view(torch.uint8)
         told = [torch.empty_like(plain) for _ in range(self.count)]
-        distributed.all_gather(told, plain)
+        with self._presence.meeting():
+            distributed.all_gather(told, plain)
         return [one.view(own.dtype) for one in told]
 
 

@@ -79,6 +79,7 @@ class Market:
                     offer.startup_ms,
                     offer.gpu_memory_bytes,
                     offer.gpu_count,
+                    offer.shared_gpus,  # the host that has the fewest left: others keep room for who needs many
                     offer.key,
                 ),
             )
@@ -96,8 +97,8 @@ class Market:
 
     def choose(self, job: JobView) -> Choice | None:
         """The first tier's cheapest fitting offer by the hour of work (`weighed_micros`), then the quickest to start;
-        then as HAS ranks nodes: the smallest memory that is enough, the fewest GPUs. Another tier's, where machines of
-        the first fail so often that work costs less there.
+        then as HAS ranks nodes: the smallest memory that is enough, the fewest GPUs, the fewest left on its host.
+        Another tier's, where machines of the first fail so often that work costs less there.
 
         Offers that failed the job recently are passed over, and of one that never saves those whose machines end before
         it is done; when that leaves none, the best of them is tried again. What is only not to be had for a moment, as

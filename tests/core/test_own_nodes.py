@@ -66,6 +66,18 @@ def test_a_job_that_needs_more_than_is_left_does_not_hinder_a_small_one() -> Non
     assert ("start", "job_a", "a-2") in brief(plan) and ("start", "job_c", "a-1") in brief(plan)
 
 
+@pytest.mark.parametrize("names", ["abc", "bca", "cab"])
+def test_small_jobs_fill_the_fullest_host_first(names: str) -> None:
+    """However hosts are called: the empty one is left for who needs all of it, in this decision and in the next."""
+    full, half, empty = names
+    offers = [*OFFERS, *host(1, full), *host(3, half), *host(8, empty)]
+    small = [job(f"job_{number}", start=StartRule.NOW, submitted_ms=NOW_MS) for number in range(4)]
+    large = job("job_z", start=StartRule.NOW, submitted_ms=NOW_MS, resources=Resources(gpus_min=8))
+    taken = [action.offer.offer_id for action in decide(at_now(jobs=[*small, large], offers=offers)).actions
+             if isinstance(action, Start)]  # fmt: skip
+    assert taken == [f"{full}-1", f"{half}-1", f"{half}-1", f"{half}-1", f"{empty}-8"]
+
+
 def test_neither_limit_of_nodes_counts_machines_of_our_own() -> None:
     """No serverless place and no node may be had, and ours are there all the same."""
     none_left = replace(ALL, serverless_limit=0, serverful_limit=1)

@@ -125,8 +125,9 @@ async def test_every_route_needs_a_key_with_its_scope(api: FastAPI, context: Api
             allowed = await (owner if scope == "owner" else admin).http.request(
                 method, path, json={} if method == "POST" else None
             )
-            # 413: a machine that others keep busy does not finish a simulation in the time that it may have.
-            assert allowed.status_code in (200, 404, 413, 422), allowed.text
+            # A machine that others keep busy does not finish a simulation in the time that it may have.
+            is_too_slow = (path, allowed.status_code) == ("/v1/simulations", 413)
+            assert is_too_slow or allowed.status_code in (200, 404, 422), allowed.text
 
 
 async def test_all_routes_of_clients_are_in_the_list(api: FastAPI) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,8 @@ class Presence:
     def __init__(self, file: Path, own: int, count: int) -> None:
         """Raises OSError where the file cannot be made."""
         with file.open("a+b") as opened:
-            opened.truncate(count * _SLOT.size)
+            # Not only made so long: whoever writes to what a full disk has no room for is killed by SIGBUS.
+            os.posix_fallocate(opened.fileno(), 0, count * _SLOT.size)
             self._shared = mmap.mmap(opened.fileno(), count * _SLOT.size)
         self._own = own
         self._count = count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,10 +52,20 @@ print("as", own)
 """
 
 
-def test_code_can_read_nothing_of_the_host_that_is_not_its_own(service: Service, tmp_path: Path) -> None:
+@pytest.fixture
+def neighbour(service: Service, tmp_path: Path) -> Iterator[allpass.Job]:
+    """A job that runs until the test is over, however it ends."""
+    job = started(service, tmp_path, "neighbour", NEIGHBOUR)
+    yield job
+    job.cancel()
+    service.wait_for_end(job)
+
+
+def test_code_can_read_nothing_of_the_host_that_is_not_its_own(
+    service: Service, neighbour: allpass.Job, tmp_path: Path
+) -> None:
     """Not the secrets, keys and database of the service, not its stored objects and logs, not an agent's token and
     folder, not another job's files, and of no process but its own the environment or memory. It cannot signal any."""
-    neighbour = started(service, tmp_path, "neighbour", NEIGHBOUR)
     service.wait_for(neighbour, "the neighbour's code", lambda _: any("uid" in line for line in neighbour.logs()))
     paths = hidden(service.stack.layout.root)
     assert {"secrets.json", "client.json", "cloud.sqlite", "private", "PG_VERSION"} <= {Path(one).name for one in paths}
@@ -63,8 +74,6 @@ def test_code_can_read_nothing_of_the_host_that_is_not_its_own(service: Service,
     said = dict(line.partition(" ")[::2] for line in spy.logs() if line.startswith(("found", "as")))
     assert json.loads(said["found"]) == []
     assert int(said["as"]) not in (0, int(next(line.split()[1] for line in neighbour.logs() if "uid" in line)))
-    neighbour.cancel()
-    service.wait_for_end(neighbour)
 
 
 def started(service: Service, tmp_path: Path, name: str, script: str, **parameters: object) -> allpass.Job:

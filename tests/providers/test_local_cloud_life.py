@@ -259,10 +259,11 @@ def test_a_cloud_without_a_key_refuses_to_start(tmp_path: Path) -> None:
     assert KEY_VARIABLE in done.stderr
 
 
-def test_the_record_of_an_end_is_whole_or_absent(tmp_path: Path) -> None:
-    """A machine's end reads back as it was written, and as None before it was."""
+def test_the_record_of_an_end_is_whole_or_absent_and_private(tmp_path: Path) -> None:
+    """A machine's end reads back as it was written, to its owner alone, and as None before it was."""
     path = tmp_path / "ended.json"
     assert MachineEnd.read(path) is None
     MachineEnd(123, -9).write(path)
     assert MachineEnd.read(path) == MachineEnd(123, -9)
     assert [entry.name for entry in tmp_path.iterdir()] == ["ended.json"]
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -25,8 +25,9 @@ class MachineEnd:
     exit_code: int
 
     def write(self, path: Path) -> None:
-        """Appears whole or not at all."""
+        """Appears whole or not at all, for the owner only: code of other machines may pass through the folder."""
         draft = path.with_suffix(".draft")
+        draft.touch(0o600)
         draft.write_text(json.dumps(asdict(self)))
         draft.replace(path)
 

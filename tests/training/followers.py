@@ -1,7 +1,8 @@
 """A program that has imported the trainer once and forks a follower for each `follower_client.py`: loading torch for
 every process of every training would take most of the time of these tests.
 
-`followers.py SOCKET`. A follower may have a fault, as its environment says: FAULT is `RANK STEP WHAT`.
+`followers.py SOCKET`. A follower may have a fault, as its environment says: FAULT is `RANK STEP WHAT`, where the first
+that takes that part of that step is lost, or `RANK STEP+ WHAT`, where all are from that step on.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 import peft  # noqa: F401 - imported here so that every child has it at once
@@ -52,6 +55,9 @@ def serve(client: socket.socket) -> None:
         run()
     for stream in streams:
         os.close(stream)
+    ended = os.pidfd_open(child)
+    if ended not in select.select([ended, client], [], [])[0]:  # whoever stands for it was killed
+        os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     with contextlib.suppress(OSError):  # it is not waited for any more
         client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
@@ -78,6 +84,7 @@ def break_by(fault: str) -> None:
         return
     rank, step, what = fault.split()
     now: dict[str, Any] = {"rank": 0, "step": 0}
+    steps = range(int(step[:-1]), sys.maxsize) if step.endswith("+") else (int(step),)
     taken, joined = loop.Loop._take, ranks.ManyRanks.__init__
     asked = tasks._loss
 
@@ -85,16 +92,16 @@ def break_by(fault: str) -> None:
         now["step"] = number
         taken(self, number)
 
-    def join(self: Any, own: int, *more: Any) -> None:
+    def join(self: Any, own: int, *more: Any, **named: Any) -> None:
         now["rank"] = own
-        joined(self, own, *more)
+        joined(self, own, *more, **named)
 
     def broken(*words: Any) -> Any:
         computed = asked(*words)
 
         def loss(model: Any, batch: Any) -> Any:
-            if (now["rank"], now["step"]) == (int(rank), int(step)) and torch.is_grad_enabled():
-                act(what, batch)
+            if now["rank"] == int(rank) and now["step"] in steps and torch.is_grad_enabled():
+                act(what, batch, again=step.endswith("+"))
             return computed(model, batch)
 
         return loss
@@ -104,18 +111,30 @@ def break_by(fault: str) -> None:
     tasks._loss = broken
 
 
-def act(what: str, batch: Any) -> None:
+def act(what: str, batch: Any, *, again: bool) -> None:
     """What goes wrong."""
     if what == "raise":
         raise ValueError("no such number")
-    if what == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if what == "exit":
-        os._exit(0)
-    if what == "hang":
-        signal.pause()
     if what.startswith("memory") and len(batch.ids) > int(what.removeprefix("memory")):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    if what in LOSSES and (again or is_first(Path("lost"))):
+        LOSSES[what]()
+
+
+def is_first(mark: Path) -> bool:
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+LOSSES = {
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "exit": lambda: os._exit(0),
+    "hang": signal.pause,
+    "halt": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+}
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ from allpass import training  # noqa: F401 - first: from here on SIGTERM is a re
 
 # isort: split
 from tests.training.gangs import CLIENT
-from workers.trainer import gang, stillness
+from workers.trainer import rank_process, stillness
 from workers.trainer.main import main
 
 if __name__ == "__main__":
-    gang._COMMAND = CLIENT
+    rank_process.COMMAND = CLIENT
     stillness.LEAST_S = float(os.environ.get("PATIENCE_S", stillness.LEAST_S))
     try:
         main(Path(os.environ["ROWS"]))

@@ -1,4 +1,4 @@
-"""A training on several GPUs ends as one: by a stop, or with the first of its processes that is lost."""
+"""A training on several GPUs outlives its processes but the first, and ends as one: by a stop, or by an error."""
 
 from __future__ import annotations
 
@@ -53,39 +53,98 @@ def machine(
         "ROWS": str(rows),
         "FOLLOWERS": followers,
         "FAULT": fault,
-        **({"PATIENCE_S": "6"} if fault.endswith("hang") else {}),
+        **({"PATIENCE_S": "4"} if fault.endswith(("hang", "halt")) else {}),
     }
     return found
 
 
+@pytest.fixture(scope="module")
+def alone(
+    hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Machine:
+    """On a single GPU."""
+    place = machine(tmp_path_factory.mktemp("alone") / "job", ground, 1, followers)
+    assert hosts[0].start(GANG, place).exit_code() == 0
+    return place
+
+
 @pytest.mark.parametrize(
-    ("fault", "code", "last"),
+    ("fault", "count", "how"),
     [
-        ("1 2 kill", 137, "error: rank 1 of 3 was killed (SIGKILL): the others were ended"),
-        ("2 2 exit", 1, "error: rank 2 of 3 ended with code 0 before the training did: the others were ended"),
-        ("2 2 raise", 1, "error: rank 2 of 3: ValueError: no such number"),
-        ("1 2 hang", 1, "rank 1 of 3 hangs: the others were ended"),
-        ("1 2 memory0", 1, "OutOfMemoryError: rank 1 of 3: CUDA out of memory. Tried to allocate 2.00 GiB"),
+        ("1 1 kill", 2, "rank 1 of 2 was killed (SIGKILL)"),
+        ("2 2 kill", 4, "rank 2 of 4 was killed (SIGKILL)"),
+        ("1 4 exit", 3, "rank 1 of 3 ended with code 0 before the training did"),
+        ("1 2 hang", 3, "rank 1 of 3 hangs: nothing has moved for 4 s"),
+        ("2 2 halt", 3, "rank 2 of 3 hangs: nothing has moved for 4 s"),
     ],
 )
-def test_a_rank_that_is_lost_ends_all_at_once(
+def test_a_rank_that_is_lost_costs_a_step_and_no_bit(
     hosts: tuple[Host, Host],
     followers: str,
     ground: tuple[str, Path],
+    alone: Machine,
     fault: str,
-    code: int,
-    last: str,
+    count: int,
+    how: str,
     tmp_path: Path,
 ) -> None:
-    """Its last line says which and why; its own words come before, each with its rank; nobody is left."""
+    """In the first step, in the middle, in the last one: it is said which and how, the others go on, and all is as if
+    nothing had happened. Nobody is left at the end."""
+    place = machine(tmp_path / "job", ground, count, followers, fault=fault)
+    process = hosts[0].start(GANG, place)
+    assert process.exit_code() == 0, process.output
+    step = int(fault.split()[1])
+    assert f"training: {how}: those that are left take its step again" in process.output
+    assert f"training: goes on with step {step} on " in process.output
+    assert place.losses() == alone.losses()
+    assert files_of(place.folder / "output") == files_of(alone.folder / "output")
+    assert not left_of(place)
+
+
+def test_another_one_takes_its_place(
+    hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], tmp_path: Path
+) -> None:
+    """Once it has loaded, while the training goes on."""
+    whole = machine(tmp_path / "whole", ground, 1, followers, steps=120)
+    place = machine(tmp_path / "job", ground, 2, followers, fault="1 2 kill", steps=120)
+    first, second = hosts[0].start(GANG, whole), hosts[1].start(GANG, place)
+    assert (first.exit_code(), second.exit_code()) == (0, 0), first.output + second.output
+    assert " on 2 GPUs, after 1" in second.output
+    assert place.losses() == whole.losses()
+    assert files_of(place.folder / "output") == files_of(whole.folder / "output")
+
+
+def test_where_they_are_lost_again_and_again_it_ends(
+    hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], tmp_path: Path
+) -> None:
+    """Another machine is better then: as it would have been killed itself."""
+    place = machine(tmp_path / "job", ground, 2, followers, fault="1 2+ kill", steps=100_000)
+    process = hosts[0].start(GANG, place)
+    assert process.exit_code() == 137, process.output
+    assert process.output.count("and another process begins in its place") == 3
+    assert process.output.splitlines()[-1] == "error: rank 1 of 2 was killed (SIGKILL): the others were ended"
+    assert not left_of(place)
+
+
+@pytest.mark.parametrize(
+    ("fault", "last"),
+    [
+        ("2 2 raise", "error: rank 2 of 3: ValueError: no such number"),
+        ("1 2 memory0", "OutOfMemoryError: rank 1 of 3: CUDA out of memory. Tried to allocate 2.00 GiB"),
+    ],
+)
+def test_an_error_of_a_rank_is_the_trainings(
+    hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], fault: str, last: str, tmp_path: Path
+) -> None:
+    """It would only come again. The last line says which and why; its own words come before, with its rank."""
     place = machine(tmp_path / "job", ground, 3, followers, fault=fault)
     process = hosts[0].start(GANG, place)
-    assert process.exit_code() == code, process.output
+    assert process.exit_code() == 1, process.output
     lines = process.output.splitlines()
     assert lines[-1].endswith(last), process.output
     assert sorted(place.losses()) == [1]
     assert ("rank 2: ValueError: no such number" in lines) == (fault == "2 2 raise")
-    assert (ran_out(code, process.output) is Ran.GPU) == ("memory" in fault)
+    assert (ran_out(1, process.output) is Ran.GPU) == ("memory" in fault)
     assert not left_of(place)
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from tests.training.gangs import CLIENT, OnGpus
+from tests.training.recipes import StopsAt
 from tests.training.scripts import files_of
-from workers.trainer import gang
+from workers.trainer import gang, rank_process, wanted_gpus
 
 pytestmark = [
     pytest.mark.training,
@@ -54,7 +57,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Path
 @pytest.fixture(autouse=True)
 def forked(followers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOLLOWERS", followers)
-    monkeypatch.setattr(gang, "_COMMAND", CLIENT)
+    monkeypatch.setattr(rank_process, "COMMAND", CLIENT)
 
 
 def course(folder: Path, bases: dict[str, tuple[str, Path]], kind: str, *counts: int, **more: Any) -> OnGpus:
@@ -88,6 +91,59 @@ def test_however_many_gpus_it_ends_the_same(
     told = [line["training"] for line in found.lines() if "sharding" in line.get("training", {})]
     parts = -(-8 // found.parameters["micro_batch"])
     assert [(one["sharding"], one["accumulation"]) for one in told] == [("ddp", -(-parts // count))]
+
+
+class Resized(StopsAt):
+    """Is given other GPUs as steps are reported, and goes on when the processes for these have loaded."""
+
+    given: ClassVar[dict[int, list[str]]]
+    gangs: ClassVar[list[gang.Gang]]
+
+    def report(self, step: int, **metrics: Any) -> None:
+        super().report(step, **metrics)
+        if step in self.given:
+            file = Path(os.environ[wanted_gpus.FILE])
+            file.with_suffix(".draft").write_text(json.dumps(self.given.pop(step)))
+            file.with_suffix(".draft").replace(file)
+            end_s = time.monotonic() + 60
+            while not self.gangs[-1]._changes():
+                assert time.monotonic() < end_s, "nothing is to change"
+                time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "plan", "sizes"),
+    [
+        ("lora", 1, {1: "012", 3: "02"}, ["3 GPUs, after 1", "2 GPUs, after 3"]),
+        ("lora", 3, {1: "0213", 3: "04"}, ["4 GPUs, after 3", "2 GPUs, after 4"]),
+        ("full", 2, {1: "012"}, ["3 GPUs, after 2"]),
+        ("pairs", 2, {1: "0"}, ["1 GPU, after 2"]),
+        ("classifier", 1, {1: "01"}, ["2 GPUs, after 1"]),
+    ],
+)
+def test_it_changes_its_gpus_while_it_runs(
+    alone: dict[str, OnGpus],
+    bases: dict[str, tuple[str, Path]],
+    kind: str,
+    count: int,
+    plan: dict[int, str],
+    sizes: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """More, fewer and others, between two steps: it ends the same."""
+    began: list[gang.Gang] = []
+    start = gang.Gang.start
+    monkeypatch.setattr(gang.Gang, "start", lambda self: (began.append(self), start(self)))
+    monkeypatch.setenv(wanted_gpus.FILE, str(tmp_path / "gpus.json"))
+    found = course(tmp_path / "job", bases, kind, count)
+    given = {step: list(names) for step, names in plan.items()}
+    found.session = type("Own", (Resized,), {"given": given, "gangs": began})
+    found.run()
+    assert_same(found, alone[kind])
+    told = capsys.readouterr().out
+    assert [line.rpartition(" on ")[2] for line in told.splitlines() if "goes on with step" in line] == sizes
 
 
 @pytest.mark.parametrize("kind", ["lora", "full", "classifier"])

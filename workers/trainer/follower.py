@@ -1,7 +1,8 @@
 """A process that takes its part of another one's training: `python -m workers.trainer.follower`, started by `gang`.
 
-What to do comes as a line of JSON through standard input, whose end is the end of this process, whatever it does then.
-It loads the same model and rows, takes the same steps, and tells nobody anything.
+What to do comes as lines of JSON through standard input, whose end is the end of this process, whatever it does then:
+first what to load; then, each time that other processes take part, with whom to meet. It loads the same model and rows,
+takes the same steps, and tells nobody anything.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 import traceback
 import warnings
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 from allpass.recipe.settings import Recipe
@@ -37,12 +39,13 @@ class Silent(Session):
 
 
 def main() -> None:
-    order = json.loads(sys.stdin.buffer.readline())
-    ended = threading.Thread(target=_await_end, daemon=True)
+    task = json.loads(sys.stdin.buffer.readline())
+    orders: Queue[dict[str, Any]] = Queue()
+    ended = threading.Thread(target=_hear, args=(orders,), daemon=True)
     ended.start()
     warnings.filterwarnings("ignore", category=FutureWarning)  # as in the first process
     try:
-        follow(order)
+        follow(task, orders)
     except Exception:  # of whatever library
         ended.join(_WAIT_S)
         traceback.print_exc()
@@ -51,11 +54,11 @@ def main() -> None:
     ended.join()
 
 
-def follow(order: dict[str, Any]) -> None:
-    """All steps of the training."""
+def follow(task: dict[str, Any], orders: Queue[dict[str, Any]]) -> None:
+    """The steps of the training from when the first process has it take part."""
     from workers.trainer import given_gpus, loop, rows
     from workers.trainer.main import be_quiet
-    from workers.trainer.ranks import ManyRanks
+    from workers.trainer.ranks import ManyRanks, PeerLost
     from workers.trainer.stillness import Presence
 
     be_quiet()
@@ -63,15 +66,23 @@ def follow(order: dict[str, Any]) -> None:
     given_gpus.check(session)  # a processor in the place of its GPU would not find the others
 
     def join(device: Any) -> ManyRanks:
-        presence = Presence(Path(order["presence"]), order["rank"], order["count"])
-        return ManyRanks(order["rank"], order["count"], Path(order["meeting"]), device, presence)
+        Path(task["ready"]).touch()
+        while True:
+            order = orders.get()
+            rank, count = order["rank"], order["count"]
+            presence = Presence(Path(order["presence"]), rank, count)
+            with contextlib.suppress(PeerLost):  # another order comes, or the end
+                return ManyRanks(
+                    rank, count, Path(order["meeting"]), device, presence, is_given_up=lambda: not orders.empty()
+                )
 
-    loop.train(Recipe.of(order["recipe"]), rows.load(Path(order["folder"])), session, join)
+    loop.train(Recipe.of(task["recipe"]), rows.load(Path(task["folder"])), session, join)
 
 
-def _await_end() -> None:
+def _hear(orders: Queue[dict[str, Any]]) -> None:
     with contextlib.suppress(OSError):
-        sys.stdin.buffer.read()
+        for line in sys.stdin.buffer:
+            orders.put(json.loads(line))
     os._exit(0)
 
 

@@ -1,42 +1,41 @@
-"""The other processes of a training on several GPUs: started by the first one, which they neither outlive nor leave.
+"""The other processes of a training on several GPUs: started by the first one, which they do not outlive.
 
 The first process is the job's own. It alone has a session that tells anything: it hears that it is to stop, saves,
 reports and exports; the others (`follower`) take their parts of each step until it is gone. So nothing has to be agreed
-on before a job leaves: the step that the first process has saved is the step at which all leave. Whatever else ends one
-of them ends all, at once.
+on before a job leaves: the step that the first process has saved is the step at which all leave.
+
+Between two steps the others may change: one whose GPU is wanted elsewhere leaves, one that has loaded takes part. One
+that is lost costs the step that was being taken, which those that are left take again; another one is begun in its
+place. After every change the first process hands over what a step depends on (`handing_over`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from allpass.recipe.settings import Recipe
-from allpass.training.session import EXIT_STOPPED, Session
-from workers.trainer.ranks import Join, ManyRanks, RankFailed, Ranks, alone
-from workers.trainer.stillness import Presence, Stillness
+from allpass.training.session import Session
+from workers.trainer import stillness
+from workers.trainer.rank_process import RankProcess, write
+from workers.trainer.ranks import Join, ManyRanks, PeerLost, RankFailed, Ranks, alone
+from workers.trainer.stillness import JOINING_S, Presence, Stillness
+from workers.trainer.wanted_gpus import WantedGpus
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-_COMMAND = (sys.executable, "-m", "workers.trainer.follower")
+MOST_LOST = 3  # processes that are replaced: where more are lost, another machine is better
 _END_S = 1.0  # for a process to leave by itself: it has nothing to lose
-_LOSS_S = 5.0  # for one that is gone to be found gone
-_LOOK_S = 1.0  # between two looks whether anything moves
-_HELD_SIGNALS = {signal.SIGTERM, signal.SIGINT}  # which are the first process's to heed
+_LOSS_S = 20.0  # for those that are left to find that one is gone, and to come together again
+_LOOK_S = 0.1  # between two looks at who is there, and who is wanted
 
 
 def own_gpus(session: Session) -> tuple[str, ...]:
@@ -52,19 +51,16 @@ def own_gpus(session: Session) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def gathered(folder: Path, recipe: Recipe, session: Session, gpus: Sequence[str]) -> Iterator[Join]:
-    """While this lasts there is a process for each of `gpus`, and this one may join the others when it has loaded. Of
-    one, nothing is started."""
-    if len(gpus) == 1:
+    """While this lasts there is a process for each of `gpus`, or of those that are wanted by then, and this one may
+    join the others when it has loaded. Of one that stays one, nothing is started."""
+    wanted = WantedGpus.of(gpus, may_change=recipe.draws_by_part)
+    if len(gpus) == 1 and not wanted.may_change:
         yield alone
         return
-    gang = Gang(folder, recipe, gpus)
+    gang = Gang(folder, recipe, wanted, session.environment)
     try:
-        gang.start(session.environment)
+        gang.start()
         yield gang.join
-    except RuntimeError as error:
-        if not isinstance(error, (RankFailed, torch.cuda.OutOfMemoryError)):
-            gang.await_loss()  # the way to another process broke: what ended that one is the reason
-        raise
     finally:
         gang.close()
 
@@ -72,80 +68,219 @@ def gathered(folder: Path, recipe: Recipe, session: Session, gpus: Sequence[str]
 class Gang:
     """What the first process has of the others."""
 
-    def __init__(self, folder: Path, recipe: Recipe, gpus: Sequence[str]) -> None:
-        self.count = len(gpus)
-        self._folder = folder
-        self._recipe = replace(recipe, wandb=None, push_to=None)
-        self._gpus = tuple(gpus)
+    def __init__(self, folder: Path, recipe: Recipe, wanted: WantedGpus, environment: Mapping[str, str]) -> None:
+        task = replace(recipe, wandb=None, push_to=None)
+        self._task = {"folder": str(folder), "recipe": task.parameters()}
+        self._environment = {**os.environ, **environment}
+        self._wanted = wanted
         self._place = Path(tempfile.mkdtemp(prefix="allpass-ranks-"))
-        self._members: list[RankProcess] = []
+        self._members: list[RankProcess] = []  # by rank, from 1
+        self._coming: list[RankProcess] = []  # load
+        self._begun = self._met = self._lost = self._astray = 0
         self._watching: list[threading.Thread] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._is_over = False
+        self._is_broken = False  # one was lost of those who have met last
+        self._is_to_change = False
         self._closing = threading.Event()
-        self._presence = Presence(self._place / "presence", 0, self.count)
+        self._presence: Presence | None = None
         self._ranks: Ranks | None = None
 
-    def start(self, environment: Mapping[str, str]) -> None:
+    def start(self) -> None:
         """The others begin to load. Raises OSError where there can be no more processes."""
-        for rank in range(1, self.count):
-            order = {
-                "folder": str(self._folder),
-                "recipe": self._recipe.parameters(),
-                "rank": rank,
-                "count": self.count,
-                "meeting": str(self._meeting),
-                "presence": str(self._place / "presence"),
-            }
-            self._members.append(RankProcess(order, {**os.environ, **environment, VISIBLE: self._gpus[rank]}))
-        self._watching = [threading.Thread(target=self._watch, args=(one,), daemon=True) for one in self._members]
-        self._watching.append(threading.Thread(target=self._watch_all, daemon=True))
-        for thread in self._watching:
-            thread.start()
+        for rank, gpu in enumerate(self._wanted.names[1:], 1):
+            self._begin(gpu, rank, is_needed=True)
+        self._watch_by(self._watch_all)
 
     def join(self, device: Any) -> Ranks:
-        """This process as the first of them, once all are there."""
-        self._ranks = ManyRanks(0, self.count, self._meeting, device, self._presence)
-        return self._ranks
+        """This process as the first of those that are to take part by now, once all are there. The first time all that
+        there are to be are waited for. Raises RankFailed where they lose each other though none is gone."""
+        while self._met == 0 and not all(one.has_loaded for one in self._coming):
+            time.sleep(_LOOK_S / 10)
+        while True:
+            with contextlib.suppress(PeerLost):  # one of them has ended before all had met
+                self._ranks = self._meet(device)
+                return self._ranks
 
-    def await_loss(self) -> None:
-        """Return when no process was lost after all: else this one ends here."""
-        time.sleep(_LOSS_S)
+    def _meet(self, device: Any) -> Ranks:
+        with self._lock:
+            self._explain()
+            self._members = self._chosen()
+            self._met += 1
+            self._is_broken = self._is_to_change = False
+            count = 1 + len(self._members)
+            if count == 1:
+                self._presence = None
+                return Ranks(self._changes)
+            meeting = self._place / f"meeting-{self._met}"
+            file = meeting.with_suffix(".presence")
+            self._presence = presence = Presence(file, 0, count)
+            for rank, one in enumerate(self._members, 1):
+                one.rank = rank
+                one.tell({"rank": rank, "count": count, "meeting": str(meeting), "presence": str(file)})
+        return ManyRanks(
+            0, count, meeting, device, presence, is_to_change=self._changes, is_given_up=lambda: self._is_broken
+        )
 
     def close(self) -> None:
         """Return when the others are gone."""
         with self._lock:
             self._is_over = True
         self._closing.set()
-        for member in self._members:
-            member.let_go()
-        for member in self._members:
-            member.end(_END_S)
+        for one in (*self._members, *self._coming):
+            one.let_go()
+        for one in (*self._members, *self._coming):
+            one.end(_END_S)
         for thread in self._watching:
             thread.join(_END_S)
         if self._ranks is not None:
             self._ranks.abandon()
         shutil.rmtree(self._place, ignore_errors=True)
 
-    @property
-    def _meeting(self) -> Path:
-        return self._place / "meeting"
+    def _changes(self) -> bool:
+        return self._is_to_change
 
-    def _watch(self, member: RankProcess) -> None:
-        """In a thread. One that ends before the first process does has failed, whatever it says; whoever waits for it
-        in the middle of a step would do so for ever."""
-        code = member.wait()
-        self._end(f"rank {member.rank} of {self.count} {member.in_words(code)}", _as_exit_code(code))
+    def _begin(self, gpu: str, rank: int, *, is_needed: bool) -> None:
+        self._begun += 1
+        ready = self._place / f"ready-{self._begun}"
+        one = RankProcess(self._task, gpu, rank, ready, {**self._environment, VISIBLE: gpu}, is_needed)
+        self._coming.append(one)
+        self._watch_by(self._watch, one)
+
+    def _watch_by(self, watch: Any, *of: Any) -> None:
+        self._watching.append(threading.Thread(target=watch, args=of, daemon=True))
+        self._watching[-1].start()
+
+    def _explain(self) -> None:
+        """Why they meet: where nothing was to change and nobody is gone, not again and again."""
+        if self._met and not (self._is_broken or self._is_to_change):
+            self._astray += 1
+            if self._astray > MOST_LOST:
+                broke = self._ranks.broke if isinstance(self._ranks, ManyRanks) else ""
+                raise RankFailed(f"the processes of this training lose each other again and again: {broke}")
+
+    def _chosen(self) -> list[RankProcess]:
+        """Those that are to take part now, by rank; the others are let go."""
+        wanted = self._wanted.names
+        loaded = [one for one in self._coming if one.has_loaded]
+        self._coming = [one for one in self._coming if one not in loaded]
+        found = []
+        for one in (*self._members, *loaded):
+            if one.gpu in wanted:
+                found.append(one)
+            else:
+                one.let_go()
+        return sorted(found, key=lambda one: wanted.index(one.gpu))
+
+    def _watch(self, one: RankProcess) -> None:
+        """In a thread. One that ends before the first process does is lost, whatever it says."""
+        code = one.wait()
+        with self._lock:
+            if one in self._coming:
+                self._coming.remove(one)
+                self._miss(one, code)
+            elif one in self._members:
+                self._members.remove(one)
+                self._replace(one, code)
+
+    def _miss(self, one: RankProcess, code: int) -> None:
+        """It has never taken part."""
+        if one.gpu not in self._wanted.names:
+            return
+        if one.is_needed:
+            self._end(f"rank {one.rank} of {self._count} {one.in_words(code)}", one.exit_code(code))
+        elif not self._is_over:
+            write(f"training: no process could begin on GPU {one.gpu}: it {one.in_words(code)}")
+            self._wanted.give_up(one.gpu)
+
+    def _replace(self, one: RankProcess, code: int) -> None:
+        """Whoever waits for it in the middle of a step would do so for ever. One that has found something wrong would
+        only find it again."""
+        if self._is_over:
+            return
+        self._lost += 1
+        why = f"rank {one.rank} of {self._count} {one.in_words(code)}"
+        if self._lost > MOST_LOST or one.has_failed(code):
+            self._end(why, one.exit_code(code))
+        write(f"training: {why}: those that are left take its step again, and another process begins in its place")
+        self._is_broken = True
+        if isinstance(self._ranks, ManyRanks):
+            self._ranks.break_off()
+        try:
+            self._begin(one.gpu, one.rank, is_needed=True)
+        except OSError as error:
+            self._end(f"{why}, and no other one could begin: {error}", one.exit_code(code))
+
+    @property
+    def _count(self) -> int:
+        return len(self._wanted.names)
 
     def _watch_all(self) -> None:
-        """In a thread. One that is there and hangs would have the others wait for ever."""
-        stillness, last_s = Stillness(), time.monotonic()
+        """In a thread: who is wanted, who has come, and whether anything moves."""
+        still, met, apart_s, last_s = Stillness(), 0, 0.0, time.monotonic()
         while not self._closing.wait(_LOOK_S):
             now_s = time.monotonic()
-            passed_s, last_s = min(now_s - last_s, 2 * _LOOK_S), now_s  # more: the whole job, or its host, was halted
-            why = stillness.look(self._presence.doing, self._presence.arrived, passed_s)
-            if why is not None:
-                self._end(why, 1)
+            passed_s, last_s = min(now_s - last_s, 10 * _LOOK_S), now_s  # more: the whole job, or its host, was halted
+            with self._lock:
+                if self._is_over:
+                    return
+                self._heed()
+                self._look_at_coming(passed_s)
+                if met != self._met:
+                    still, met, apart_s = Stillness(), self._met, 0.0
+                if self._presence is None:
+                    continue
+                apart_s = apart_s + passed_s if self._is_apart(self._presence) else 0.0
+                if apart_s > _LOSS_S:
+                    self._bring_together(self._presence)
+                    apart_s = 0.0
+                elif (why := still.look(self._presence.doing, self._presence.arrived, passed_s)) is not None:
+                    self._unblock(why, still, self._presence)
+                    still = Stillness()
+
+    def _heed(self) -> None:
+        """Those that are wanted and not there begin to load; that they have is told in the next round."""
+        self._wanted.look()
+        wanted = self._wanted.names
+        there = {one.gpu for one in (*self._members, *self._coming)}
+        for rank, gpu in enumerate(wanted[1:], 1):
+            if gpu not in there:
+                with contextlib.suppress(OSError):  # tried again
+                    self._begin(gpu, rank, is_needed=False)
+        for one in self._coming:
+            if one.gpu not in wanted:
+                one.let_go()
+        if self._met:
+            arrive = bool(self._coming) and all(one.has_loaded for one in self._coming)
+            self._is_to_change = arrive or any(one.gpu not in wanted for one in self._members)
+
+    def _look_at_coming(self, passed_s: float) -> None:
+        for one in self._coming:
+            one.loads_for_s += passed_s
+            if one.loads_for_s > JOINING_S and not one.has_loaded:
+                one.kill(f"hangs: it has not loaded within {JOINING_S:.0f} s")
+
+    def _is_apart(self, presence: Presence) -> bool:
+        """Whether this process waits for others which are either gone or do not come."""
+        if presence.doing is not stillness.Doing.MEETING:
+            return False
+        has_met = min(presence.arrived) > 0
+        return self._is_broken or (self._met > 1 and not has_met)
+
+    def _bring_together(self, presence: Presence) -> None:
+        """Who does not come out of what broke is lost as well; where that is this process, all is."""
+        if self._is_broken:
+            self._end("the first process does not come out of a step that another one was lost in", 1)
+        for rank in stillness.late(presence.arrived):
+            self._members[rank - 1].kill("does not come out of a step that another one was lost in")
+
+    def _unblock(self, why: str, still: Stillness, presence: Presence) -> None:
+        """One that is there and hangs would have the others wait for ever."""
+        late = stillness.late(presence.arrived)
+        if self._met == 0 or not late or 0 in late:
+            self._end(why, 1)
+        for rank in late:
+            self._members[rank - 1].kill(f"hangs: {still.since}")
 
     def _end(self, why: str, code: int) -> None:
         """All of it, this process too, with these as its last words; unless it is over anyway."""
@@ -153,79 +288,9 @@ class Gang:
             if self._is_over:
                 return
             self._is_over = True
-            for member in self._members:
-                member.end(0.0)
+            for one in (*self._members, *self._coming):
+                one.end(0.0)
             shutil.rmtree(self._place, ignore_errors=True)
             sys.stdout.flush()
-            _write(f"error: {why}: the others were ended")
+            write(f"error: {why}: the others were ended")
             os._exit(code)
-
-
-class RankProcess:
-    """One of the other processes. Its errors and warnings are told line by line, with its rank; it says nothing else
-    that the first one does not say as well."""
-
-    def __init__(self, order: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-        self.rank = order["rank"]
-        self._last: deque[str] = deque(maxlen=1)
-        held = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_SIGNALS)  # inherited, and never given up there
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - our own
-                _COMMAND,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=environment,
-            )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, held)
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # its end is told
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
-            self._process.stdin.flush()
-
-    def wait(self) -> int:
-        """Until it is over; tells meanwhile what it says."""
-        assert self._process.stderr is not None
-        with self._process.stderr as pipe:
-            for data in pipe:
-                line = data.decode(errors="replace").rstrip()
-                if line:
-                    self._last.append(line)
-                    _write(f"rank {self.rank}: {line}")
-        return self._process.wait()
-
-    def let_go(self) -> None:
-        """The end of its input is the end of its work."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-
-    def end(self, patience_s: float) -> None:
-        """It is gone after so many seconds, and at once then; but for one whose GPU does not let go of it."""
-        try:
-            self._process.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_LOSS_S)
-
-    def in_words(self, code: int) -> str:
-        """How it ended, with its last words."""
-        if code < 0:
-            return f"was killed ({signal.Signals(-code).name})"
-        last = "".join(self._last)
-        return f"ended with code {code} before the training did{f', {last}' if last else ''}"
-
-
-def _as_exit_code(code: int) -> int:
-    """As a shell tells of a child; never as if the job had ended, or been asked to leave."""
-    if code < 0:
-        return 128 - code
-    return 1 if code in (0, EXIT_STOPPED) else code
-
-
-def _write(line: str) -> None:
-    """At once, so that no two lines are mixed."""
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()

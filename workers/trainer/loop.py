@@ -2,54 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
+from typing import Any
 
 from allpass.recipe.libraries import installed
 from allpass.recipe.settings import Recipe
 from allpass.training.session import Session
 from allpass.training.torch_checkpoints import Checkpoints
-from allpass.training.torch_state import capture_rng, restore_rng
-from workers.trainer import export, learned, model, pushing, tasks
+from workers.trainer import export, handing_over, learned, model, pushing, tasks
 from workers.trainer.apart import begin_again, pair_in, state_in
-from workers.trainer.batches import Batch
 from workers.trainer.best import BestWeights
-from workers.trainer.chance import seed_part
 from workers.trainer.evaluation import evaluate, measured
-from workers.trainer.making_room import left_open, smaller, words
 from workers.trainer.model import Prepared
 from workers.trainer.progress import Progress
-from workers.trainer.ranks import ALONE, Join, RankFailed, Ranks, alone
+from workers.trainer.ranks import Join, PeerLost, Ranks, alone
 from workers.trainer.rows import Data
+from workers.trainer.stepping import Stepping
 from workers.trainer.tasks import TrainingTask
 from workers.trainer.tracking import Tracking
 from workers.trainer.updating import Update
 from workers.trainer.watching import FolderWatch
+
+_FIRST_ONLY = frozenset({"best", "watch"})  # of the state of a loop: what no step depends on
 
 
 class Diverged(ArithmeticError):
     """The loss is no number any more."""
 
 
-class _Learned(NamedTuple):
-    """What came of a micro-batch: its loss, what else it tells, which parameters have a gradient of it; and the norm of
-    the step before in the process that took it."""
-
-    total: float
-    told: Mapping[str, float]
-    present: tuple[bool, ...]
-    norm_before: str
-
-
 class Loop:
     """Trains from where its session says until the target, or the last step. The only part that reports, saves and
-    leaves (SystemExit with code 75, when a stop was asked for and is saved). `ranks`: the processes that share the
-    parts of each step; all but the first only take steps."""
+    leaves (SystemExit with code 75, when a stop was asked for and is saved). `join`: how it comes to the processes that
+    share the parts of each step, at the start and whenever they change; all but the first only take steps."""
 
     def __init__(
         self,
@@ -58,14 +45,13 @@ class Loop:
         task: TrainingTask,
         update: Update,
         session: Session,
-        ranks: Ranks = ALONE,
+        join: Join = alone,
     ) -> None:
-        self._recipe = recipe
         self._prepared = prepared
-        self._task = task
+        self._steps = Stepping(recipe, prepared, task, update, session)
         self._update = update
         self._session = session
-        self._ranks = ranks
+        self._join = join
         self._checkpoints = Checkpoints(prepared.model, session=session, alone=True, **update.parts)
         self._progress = Progress(recipe)
         self._best = BestWeights(prepared.model, session.checkpoint_dir)
@@ -74,8 +60,20 @@ class Loop:
         self._tracking = Tracking(recipe, session)
         self._watching = FolderWatch(session.watch_dir, task, prepared, session)
         self._rows = task.stream.count
-        self._is_open = left_open(session)
+        self._closed: int | None = None  # the newest step after which all was done that is due then
         self.last_step = recipe.total_steps(self._rows)
+
+    @property
+    def _recipe(self) -> Recipe:
+        return self._steps.recipe
+
+    @property
+    def _task(self) -> TrainingTask:
+        return self._steps.task
+
+    @property
+    def _ranks(self) -> Ranks:
+        return self._steps.ranks
 
     def run(self) -> None:
         """Raises Diverged."""
@@ -87,23 +85,73 @@ class Loop:
             self._tracking.close(is_left=is_left)
 
     def _run(self) -> None:
-        self._session.describe(**self._layout, total_steps=self.last_step)
-        step = self._resume()
-        if step:
-            self._track(step)  # the machine before may have left without a word of it
-        self._watching.look(step)
-        self._evaluate(step)  # what the run before was asked to stop in
-        while self._progress.ended is None and step < self.last_step:
-            step += 1
-            self._take(step)
-            self._evaluate(step)
-            if self._ranks.is_first:
-                self._checkpoints.after_step(step, data=self._state(), metrics=self._told)
+        step = self._begin()
+        while True:
+            is_lost = False
+            try:
+                self._close(step)
+                if self._progress.ended is not None or step >= self.last_step:
+                    break
+                if self._ranks.is_to_change:
+                    step = self._change_ranks(step)
+                self._take(step + 1)
+                step += 1
+            except PeerLost:  # nobody has lost anything but the step that was being taken
+                is_lost = True
+            if is_lost:  # where nothing refers any more to the ways that broke: the others wait for their end
+                self._update.drop()
+                step = self._change_ranks(step)
         self._ranks.leave()
         if not self._ranks.is_first:
             return
         self._checkpoints.save(step, data=self._state(), metrics=self._told)  # for whoever begins with it
         self._finish(step)
+
+    def _begin(self) -> int:
+        """The step that was taken last, by the session; what it does not say comes with the first process."""
+        self._steps.ranks = self._join(self._prepared.device)
+        step = 0
+        if self._ranks.is_first:
+            self._steps.tell_layout(total_steps=self.last_step)
+            step = self._closed = self._resume()
+            if step:
+                self._track(step)  # the machine before may have left without a word of it
+            self._watching.look(step)
+        with contextlib.suppress(PeerLost):
+            return self._hand_over(step)
+        return self._change_ranks(step)
+
+    def _change_ranks(self, step: int) -> int:
+        """Go on with the processes that there are by now, after the step that the first of them took last."""
+        before = self._ranks.count
+        while True:
+            self._ranks.leave()
+            self._steps.ranks = self._join(self._prepared.device)
+            with contextlib.suppress(PeerLost):
+                step = self._hand_over(step)
+                break
+        self._steps.tell_layout()
+        now = f"{self._ranks.count} GPU{'s' * (self._ranks.count > 1)}"
+        print(f"training: goes on with step {step + 1} on {now}, after {before}", flush=True)
+        return step
+
+    def _hand_over(self, step: int) -> int:
+        """All that a step depends on, as the first process has it."""
+        if self._ranks.count == 1:
+            return step
+        own = {name: value for name, value in self._state().items() if name not in _FIRST_ONLY}
+        step, told = handing_over.share(self._ranks, step, own, self._prepared.model, self._update.parts)
+        if not self._ranks.is_first:
+            self._steps.cut_as_told(told["cut"])
+            self._take_over(told)
+        return step
+
+    def _close(self, step: int) -> None:
+        """What is due after a step, once."""
+        self._evaluate(step)
+        if self._ranks.is_first and step != self._closed:
+            self._checkpoints.after_step(step, data=self._state(), metrics=self._told)
+        self._closed = step
 
     def _resume(self) -> int:
         found = self._session.resume()
@@ -174,7 +222,7 @@ class Loop:
 
     def _take(self, step: int) -> None:
         """One step over all its micro-batches."""
-        total, counted, sums = self._gather(step)
+        total, counted, sums = self._steps.gather(step, self._told.get("grad_norm"))
         if not math.isfinite(total):
             raise Diverged(f"the loss of step {step} is {total}: try a lower learning_rate than {self._recipe.rate:g}")
         learning_rate = self._update.learning_rate
@@ -197,75 +245,6 @@ class Loop:
 
     def _is_due(self, step: int) -> bool:
         return self._recipe.evaluates_at(step, self._rows) and self._progress.evaluated_step != step
-
-    def _gather(self, step: int) -> tuple[float, int, Counter[str]]:
-        """The gradients of a step: its loss, what that counts, and what else it tells. Where memory runs out it is
-        begun again in smaller parts, if nobody has chosen otherwise."""
-        drawn = capture_rng() if self._is_open else {}
-        while True:
-            try:
-                return self._gather_cut(step)
-            except torch.cuda.OutOfMemoryError:
-                if (recipe := smaller(self._recipe, self._is_open)) is None:
-                    raise
-            self._cut_as(recipe, step)  # here, where nothing refers any more to what the error left on the GPU
-            restore_rng(drawn)
-
-    def _gather_cut(self, step: int) -> tuple[float, int, Counter[str]]:
-        """Each micro-batch's loss is divided by what the whole step counts."""
-        batches = self._task.micro_batches(step)
-        counted = max(1, sum(batch.counted for batch in batches))
-        summing = self._ranks.summing(self._update.parameters)
-        total = 0.0
-        sums: Counter[str] = Counter()
-
-        def learn(number: int, batch: Batch) -> _Learned:
-            seed_part(self._recipe, step, number)
-            with self._prepared.computing():
-                loss = self._task.loss(self._prepared.model, batch)
-            self._update.add(loss.total / counted)
-            told = {name: float(value) for name, value in loss.told.items()}
-            return _Learned(float(loss.total.detach()), told, summing.present(), repr(self._told.get("grad_norm")))
-
-        for learned_now in self._ranks.each(batches, learn):
-            self._check_same(step, learned_now)
-            summing.add([one.present for one in learned_now])
-            for one in learned_now:
-                total += one.total
-                sums.update(one.told)
-        summing.finish()
-        seed_part(self._recipe, step, len(batches))  # as it is saved, whoever took the last part
-        return total, counted, sums
-
-    def _check_same(self, step: int, learned_now: Sequence[_Learned]) -> None:
-        """Processes that hold other weights by now would train on with gradients of neither."""
-        norms = {one.norm_before for one in learned_now}
-        if len(norms) > 1:
-            raise RankFailed(
-                f"before step {step} the processes do not have the same weights any more: the norms of their last "
-                f"gradients are {', '.join(sorted(norms))}; are their GPUs alike?"
-            )
-
-    def _cut_as(self, recipe: Recipe, step: int) -> None:
-        if recipe.checkpointing and not self._recipe.checkpointing:
-            model.recompute(self._prepared.model)
-        print(
-            f"training: the GPU's memory ran out in step {step} with {words(self._recipe)}: it goes on with "
-            f"{words(recipe)}, and sums may differ in their last bits",
-            flush=True,
-        )
-        self._recipe, self._task = recipe, self._task.cut_as(recipe)
-        self._update.drop()
-        model.free_memory()
-        self._session.describe(**self._layout)
-
-    @property
-    def _layout(self) -> dict[str, Any]:
-        count = self._ranks.count
-        found = self._recipe.layout
-        if count == 1:
-            return found
-        return {**found, "sharding": "ddp", "accumulation": math.ceil(self._recipe.accumulation / count)}
 
     def _evaluate(self, step: int) -> None:
         """If it is due and not done. A stop that is asked for meanwhile is served first: the next machine evaluates."""
@@ -316,4 +295,4 @@ def train(recipe: Recipe, data: Data, session: Session, join: Join = alone) -> N
     prepared = model.prepare(recipe, data.labels, data.adapter)
     task = tasks.load(data, recipe, prepared)
     update = Update(recipe, prepared.model, recipe.total_steps(task.stream.count), prepared.device)
-    Loop(recipe, prepared, task, update, session, join(prepared.device)).run()
+    Loop(recipe, prepared, task, update, session, join).run()

@@ -8,9 +8,12 @@ one after the other. See ADR 0093.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -24,6 +27,7 @@ from torch import distributed
 from workers.trainer.stillness import Presence
 
 _PATIENCE = timedelta(days=30)  # who dies is noticed by `gang`, not by waiting; others may evaluate, or save, for long
+_LOOK_S = 0.005  # between two looks whether all have come
 _BUCKET_BYTES = 16 * 2**20  # of each process's gradients that are told to all at once
 _LONGEST_WHY = 500
 T = TypeVar("T")
@@ -34,11 +38,23 @@ class RankFailed(RuntimeError):
     """A process of this training could not do its part."""
 
 
+class PeerLost(Exception):
+    """The way to another process broke, most likely because that one is gone: what all were about is not done."""
+
+
 class Ranks:
     """What a training by a single process has of this: it takes every part itself."""
 
     own = 0
     count = 1
+
+    def __init__(self, is_to_change: Callable[[], bool] = lambda: False) -> None:
+        self._asks = is_to_change
+
+    @property
+    def is_to_change(self) -> bool:
+        """Whether the processes are to be others before the next step. The same in all of them."""
+        return self._asks()
 
     @property
     def is_first(self) -> bool:
@@ -56,8 +72,15 @@ class Ranks:
         """The gradients of a step of these parameters, which are not gathered yet."""
         return Summing()
 
+    def of_first(self, told: Any) -> Any:
+        """What the first process says, in all: anything that can be pickled."""
+        return told
+
+    def fill(self, tensor: Any) -> None:
+        """This tensor is the first process's from now on."""
+
     def leave(self) -> None:
-        """The steps are over: the first process goes on by itself. To be called by all."""
+        """There are no more steps with these processes. To be called by all."""
 
     def abandon(self) -> None:
         """The same, where the others are gone."""
@@ -87,24 +110,53 @@ class Summing:
 
 
 class ManyRanks(Ranks):
-    """One of `count` processes on this machine, which find each other by a file, and talk over its loopback alone."""
+    """One of `count` processes on this machine, which find each other by a file, and talk over its loopback alone.
 
-    def __init__(self, own: int, count: int, meeting: Path, device: Any, presence: Presence) -> None:
-        """Returns when all are there."""
+    `is_to_change`: of the first process, which tells the others in each round. `is_given_up`: whether those who are to
+    meet will never do so."""
+
+    def __init__(
+        self,
+        own: int,
+        count: int,
+        meeting: Path,
+        device: Any,
+        presence: Presence,
+        *,
+        is_to_change: Callable[[], bool] = lambda: False,
+        is_given_up: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Returns when all are there. Raises PeerLost."""
+        super().__init__(is_to_change)
         self.own = own
         self.count = count
+        self.device = device
         self._presence = presence
+        self.is_in = self._change_told = self._is_broken = False
+        self.broke = ""  # the words of torch
         loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
         os.environ.update(GLOO_SOCKET_IFNAME=loopback, NCCL_SOCKET_IFNAME=loopback)
         backend = "nccl" if device.type == "cuda" else "gloo"
         said_by = sys.excepthook
-        with self._presence.meeting():
+        with self._presence.meeting(), self._losing():
+            self._await_all(is_given_up)
             distributed.init_process_group(backend, meeting.as_uri(), _PATIENCE, world_size=count, rank=own)
+            self.is_in = True
+            self._talk: Any = distributed.group.WORLD
+            if backend == "nccl":  # words go from processor to processor: who waits for them keeps no GPU busy
+                self._talk = distributed.new_group(backend="gloo", timeout=_PATIENCE)
         sys.excepthook = said_by  # torch's says `[rank0]:` before each line of what a job died of
-        self._is_in = True
-        self._talk: Any = distributed.group.WORLD
-        if backend == "nccl":  # words go from processor to processor: who waits for them keeps no GPU busy
-            self._talk = distributed.new_group(backend="gloo", timeout=_PATIENCE)
+
+    def _await_all(self, is_given_up: Callable[[], bool]) -> None:
+        """None of them waits for another one in torch, where nobody could tell it that there is no use in it."""
+        while min(self._presence.arrived) == 0:
+            if is_given_up():
+                raise PeerLost("another one ended before all had met")
+            time.sleep(_LOOK_S)
+
+    @property
+    def is_to_change(self) -> bool:
+        return self._change_told
 
     def each(self, parts: Iterable[T], work: Callable[[int, T], R]) -> Iterator[list[R]]:
         left = iter(parts)
@@ -117,13 +169,32 @@ class ManyRanks(Ranks):
         return _Gathered(self, parameters)
 
     def leave(self) -> None:
-        self._is_in = False
-        distributed.destroy_process_group()
+        if self.is_in:
+            self.is_in = False
+            self._talk = None
+            gc.collect()  # of an error on the way, all that refers to it: else the others never hear of the end of it
+            distributed.destroy_process_group()
 
     def abandon(self) -> None:
         """NCCL's, which would wait for the others, ends with this process."""
-        if self._is_in and self._talk is distributed.group.WORLD:
+        if self.is_in and self._talk is distributed.group.WORLD:
             self.leave()
+
+    def break_off(self) -> None:
+        """In another thread: whoever waits for a process that is gone hears of it, and so does who does not wait. Gloo
+        finds that out by itself."""
+        self._is_broken = True
+        world: Any = distributed.group.WORLD
+        if self.is_in and self._talk is not world:
+            with contextlib.suppress(Exception):  # of whatever version of torch: then the training ends as a whole
+                world._get_backend(self.device).abort()
+
+    def confirm(self) -> None:
+        """What was gathered is whole. Raises PeerLost."""
+        if self._talk is not distributed.group.WORLD:
+            torch.cuda.synchronize()
+        if self._is_broken:
+            raise PeerLost("another process was lost")
 
     def _round(self, first: int, parts: Sequence[T], work: Callable[[int, T], R]) -> list[R]:
         found: R | None = None
@@ -133,16 +204,20 @@ class ManyRanks(Ranks):
                 with self._presence.working():
                     found = work(first + self.own, parts[self.own])
             except Exception as error:  # of whatever library: the others are to hear of it, rather than wait
+                if self._is_broken:  # what the GPUs were about was ended with it
+                    raise PeerLost("another process was lost") from error
                 failed = error
                 if not (self.is_first or isinstance(error, torch.cuda.OutOfMemoryError)):
                     traceback.print_exc()  # before the first process hears of it, and ends this one
         told: list[Any] = [None] * self.count
-        with self._presence.meeting():
-            distributed.all_gather_object(told, (found, _said_of(failed)), group=self._talk)
-        for rank, (_, said) in enumerate(told):
+        own = (found, _said_of(failed), self._asks())
+        with self._presence.meeting(), self._losing():
+            distributed.all_gather_object(told, own, group=self._talk)
+        for rank, (_, said, _) in enumerate(told):
             if said is not None:
                 self._raise(rank, said, failed if rank == self.own else None)
-        return [cast(R, one) for one, _ in told[: len(parts)]]
+        self._change_told = told[0][2]
+        return [cast(R, one) for one, _, _ in told[: len(parts)]]
 
     def _raise(self, rank: int, said: _Said, own: Exception | None) -> None:
         """All processes raise the same, of the first that failed."""
@@ -157,9 +232,33 @@ class ManyRanks(Ranks):
         """A tensor of each process, all of one shape and type, by rank."""
         plain = own.view(torch.uint8)
         told = [torch.empty_like(plain) for _ in range(self.count)]
-        with self._presence.meeting():
+        with self._presence.meeting(), self._losing():
             distributed.all_gather(told, plain)
         return [one.view(own.dtype) for one in told]
+
+    def of_first(self, told: Any) -> Any:
+        box = [told]
+        with self._presence.meeting(), self._losing():
+            distributed.broadcast_object_list(box, src=0, group=self._talk)
+        return box[0]
+
+    def fill(self, tensor: Any) -> None:
+        if tensor.numel() == 0:
+            return
+        group = distributed.group.WORLD if tensor.is_cuda else self._talk
+        with self._presence.meeting(), self._losing():
+            distributed.broadcast(tensor.view(-1).view(torch.uint8), src=0, group=group)
+
+    @contextlib.contextmanager
+    def _losing(self) -> Iterator[None]:
+        """Torch has no error of its own for a process that is gone."""
+        try:
+            yield
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self.broke = " ".join(str(error).split())[:_LONGEST_WHY]
+            raise PeerLost(self.broke) from error
 
 
 class _Gathered(Summing):
@@ -180,6 +279,7 @@ class _Gathered(Summing):
                 self._add(numbers, present)
 
     def finish(self) -> None:
+        self._ranks.confirm()
         for one, total in zip(self._parameters, self._totals, strict=True):
             one.grad = total
 

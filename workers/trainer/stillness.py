@@ -88,7 +88,7 @@ class Stillness:
         self._still_s += passed_s
         if doing is None or self._still_s < self._patience_s(arrived):
             return None
-        return f"{self._since}: {_who(arrived)}"
+        return f"{self.since}: {_who(arrived)}"
 
     def _patience_s(self, arrived: Sequence[int]) -> float:
         return max(LEAST_S, TIMES * self._longest_s) if self._has_met(arrived) else JOINING_S
@@ -98,15 +98,21 @@ class Stillness:
         return min(arrived, default=0) > 0
 
     @property
-    def _since(self) -> str:
+    def since(self) -> str:
+        """For how long, in words."""
         before = f", where {self._longest_s:.3g} s were the longest before" if self._longest_s else ""
         return f"nothing has moved for {self._still_s:.0f} s{before}"
 
 
+def late(arrived: Sequence[int]) -> list[int]:
+    """The ranks that have not come where others are."""
+    return [rank for rank, times in enumerate(arrived) if times < max(arrived)]
+
+
 def _who(arrived: Sequence[int]) -> str:
-    late = [str(rank) for rank, times in enumerate(arrived) if times < max(arrived)]
-    if not late:
+    found = [str(rank) for rank in late(arrived)]
+    if not found:
         return f"none of the {len(arrived)} processes gets on"
-    if len(late) == 1:
-        return f"rank {late[0]} of {len(arrived)} hangs"
-    return f"ranks {', '.join(late)} of {len(arrived)} hang"
+    if len(found) == 1:
+        return f"rank {found[0]} of {len(arrived)} hangs"
+    return f"ranks {', '.join(found)} of {len(arrived)} hang"

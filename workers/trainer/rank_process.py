@@ -14,7 +14,7 @@ from typing import Any
 
 from allpass.training.session import EXIT_STOPPED
 
-COMMAND = (sys.executable, "-m", "workers.trainer.follower")
+COMMAND: tuple[str, ...] = (sys.executable, "-m", "workers.trainer.follower")
 END_S = 5.0  # for one that was killed to be gone
 _HELD_SIGNALS = {signal.SIGTERM, signal.SIGINT}  # which are the first process's to heed
 

@@ -49,7 +49,7 @@ class WantedGpus:
         self._seen = data
         try:
             self.names = self._read(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             write(f"training: its GPUs stay as they are: {error}")
 
     def give_up(self, name: str) -> None:

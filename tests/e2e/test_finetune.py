@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import allpass
-from tests.e2e.service import Service
+from tests.e2e.service import Service, command_line, environment, processes, until
 from tests.training.recipes import Course
 from tests.training.scripts import files_of
 
@@ -57,19 +57,22 @@ def test_a_fine_tuning_that_moves_leaves_the_adapter_of_one_that_did_not(
 def test_a_fine_tuning_on_two_gpus_is_the_one_on_a_single_gpu(
     service: Service, open_folder: Path, tmp_path: Path
 ) -> None:
-    """A process for each of them, and the bits of one process."""
+    """A process for each of them, and the bits of one process; also when one of them is killed on the way."""
     from allpass.recipe.packing import pack
     from tests.training import tiny
 
     model = tiny.shared_llama(open_folder / "tiny-llama-of-two")
     rows = sums(tmp_path / "sums.jsonl")
     job = allpass.finetune(
-        model, rows, steps=6, batch_size=8, micro_batch=2, learning_rate=5e-3, precision="fp32", lora_dropout=0.2,
+        model, rows, steps=200, batch_size=8, micro_batch=2, learning_rate=5e-3, precision="fp32", lora_dropout=0.2,
         template={"gpu": {"count": 2}}, client=service.client, user_name="ada",
     )  # fmt: skip
+    service.wait_for(job, "its first steps", lambda info: info.step >= 2)
+    service.kill(until("its second process", lambda: second_process(job)))
     info = job.wait(timeout=270, poll_s=0.1)
-    assert info.status == "succeeded", service.story(job)
+    assert (info.status, info.faults) == ("succeeded", 0), service.story(job)
     log = list(job.logs())
+    assert any(line.startswith("training: rank 1 of 2 was killed (SIGKILL): those that are left") for line in log), log
     assert "training: on 2 GPUs, which share the 4 parts of 2 rows of a step" in log
 
     bundle = unpacked(pack(info.parameters, rows).bundle.content, tmp_path / "bundle")
@@ -78,6 +81,12 @@ def test_a_fine_tuning_on_two_gpus_is_the_one_on_a_single_gpu(
     job.download(tmp_path / "artifacts")
     assert files_of(tmp_path / "artifacts") == files_of(alone.output)
     service.settled()
+
+
+def second_process(job: allpass.Job) -> int | None:
+    """Of a training on two GPUs, once it is there."""
+    own = (pid for pid in processes() if environment(pid).get("ALLPASS_JOB_ID") == job.id)
+    return next((pid for pid in own if "workers.trainer.follower" in command_line(pid)), None)
 
 
 def unpacked(content: bytes, folder: Path) -> Path:

@@ -21,6 +21,7 @@ import peft  # noqa: F401 - imported here so that every child has it at once
 import torch
 from transformers import LlamaForCausalLM  # noqa: F401 - transformers loads its parts when they are named
 
+from tests.training.reducing import reduce_if_asked
 from workers.trainer import follower, loop, ranks, tasks
 
 
@@ -71,6 +72,7 @@ def run() -> None:
     code = 1
     try:
         break_by(os.environ.get("FAULT", ""))
+        reduce_if_asked()
         follower.main()
         code = 0
     finally:

@@ -175,37 +175,37 @@ class Gang:
     def _watch(self, one: RankProcess) -> None:
         """In a thread. One that ends before the first process does is lost, whatever it says."""
         code = one.wait()
+        broken: Ranks | None = None
         with self._lock:
-            if one in self._coming:
-                self._coming.remove(one)
-                self._miss(one, code)
-            elif one in self._members:
+            if one in self._members:
                 self._members.remove(one)
-                self._replace(one, code)
+                then = "those that are left take its step again, and another process begins in its place"
+                self._lose(one, code, then)
+                self._is_broken, broken = True, self._ranks
+            elif one in self._coming:
+                self._coming.remove(one)
+                if one.is_needed:
+                    self._lose(one, code, "another process begins in its place")
+                else:
+                    self._do_without(one, code)
+        if isinstance(broken, ManyRanks):  # whoever waits for it in the middle of a step would do so for ever
+            broken.break_off()
 
-    def _miss(self, one: RankProcess, code: int) -> None:
-        """It has never taken part."""
-        if one.gpu not in self._wanted.names:
-            return
-        if one.is_needed:
-            self._end(f"rank {one.rank} of {self._count} {one.in_words(code)}", one.exit_code(code))
-        elif not self._is_over:
+    def _do_without(self, one: RankProcess, code: int) -> None:
+        """It has never taken part, and was not to from the start."""
+        if not self._is_over and one.gpu in self._wanted.names:
             write(f"training: no process could begin on GPU {one.gpu}: it {one.in_words(code)}")
             self._wanted.give_up(one.gpu)
 
-    def _replace(self, one: RankProcess, code: int) -> None:
-        """Whoever waits for it in the middle of a step would do so for ever. One that has found something wrong would
-        only find it again."""
-        if self._is_over:
+    def _lose(self, one: RankProcess, code: int, then: str) -> None:
+        """One that has found something wrong would only find it again, and so would another one after some."""
+        if self._is_over or one.gpu not in self._wanted.names:
             return
         self._lost += 1
         why = f"rank {one.rank} of {self._count} {one.in_words(code)}"
         if self._lost > MOST_LOST or one.has_failed(code):
             self._end(why, one.exit_code(code))
-        write(f"training: {why}: those that are left take its step again, and another process begins in its place")
-        self._is_broken = True
-        if isinstance(self._ranks, ManyRanks):
-            self._ranks.break_off()
+        write(f"training: {why}: {then}")
         try:
             self._begin(one.gpu, one.rank, is_needed=True)
         except OSError as error:

@@ -172,7 +172,8 @@ class ManyRanks(Ranks):
         if self.is_in:
             self.is_in = False
             self._talk = None
-            gc.collect()  # of an error on the way, all that refers to it: else the others never hear of the end of it
+            if self.broke:
+                gc.collect()  # all that refers to the way: else the others never hear of the end of it
             distributed.destroy_process_group()
 
     def abandon(self) -> None:

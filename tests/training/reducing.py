@@ -1,0 +1,46 @@
+"""What sharing a step costs is told by this: each process adds up the gradients of its own parts, and the sums of all
+are summed at the end of a step in any order, as DDP does. Its numbers are not those of one process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import distributed
+
+from workers.trainer.ranks import ManyRanks, Summing
+
+
+class Reduced(Summing):
+    """The gradients stay where autograd adds them up."""
+
+    def __init__(self, parameters: Sequence[Any]) -> None:
+        self._parameters = parameters
+
+    def present(self) -> tuple[bool, ...]:
+        return ()
+
+    def finish(self) -> None:
+        flat = torch.cat([one.grad.flatten() for one in self._parameters])
+        distributed.all_reduce(flat)
+        for one, part in zip(self._parameters, flat.split([one.numel() for one in self._parameters]), strict=True):
+            one.grad.copy_(part.view_as(one))
+
+
+def reduce_if_asked() -> None:
+    """Where REDUCES is set, in this process from now on."""
+    if not os.environ.get("REDUCES"):
+        return
+
+    def each(self: ManyRanks, parts: Iterable[Any], work: Callable[[int, Any], Any]) -> Iterator[list[Any]]:
+        for number, part in enumerate(parts):
+            if number % self.count == self.own:
+                yield [work(number, part)]
+
+    def summing(self: ManyRanks, parameters: Sequence[Any]) -> Summing:
+        return Reduced(parameters)
+
+    ManyRanks.each = each  # type: ignore[method-assign, assignment]
+    ManyRanks.summing = summing  # type: ignore[method-assign]

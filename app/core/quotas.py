@@ -129,14 +129,16 @@ class QuotaPool:
     def _packed(
         self, kind: str, gpus: int, parts: int, mine: Mapping[str, int], quota: int, prefer: Sequence[str]
     ) -> dict[str, int] | None:
-        """Part after part onto the fullest node of the project where it fits, else onto a further node."""
+        """Part after part onto the fullest node of the project where it fits, of equals the one that was bound first,
+        else onto a further node. Ids of real nodes must not matter here, or a private cluster would be packed another
+        way and the promise broken."""
         used = dict(mine)
         places: dict[str, int] = {}
         spare = self._unbound(kind, prefer)
         for _ in range(parts):
             fitting = [one for one, held in used.items() if held + gpus <= self._nodes[one].gpus]
             if fitting:
-                node_id = max(fitting, key=lambda one: (used[one], one))
+                node_id = max(fitting, key=used.__getitem__)
             elif len(used) < quota and spare and gpus <= self._nodes[spare[-1]].gpus:
                 node_id = spare.pop()
             else:

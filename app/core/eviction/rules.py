@@ -8,12 +8,12 @@ the need; what is idle on the node does not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from app.core.eviction.amounts import Amounts, covers, lacking, plus
-from app.core.eviction.cover import NOTHING, Cover, GiveUp, cheapest_cover
+from app.core.eviction.cover import Cover, GiveUp, all_of, cheapest_cover
 from app.core.eviction.spot_job import Shrink, SpotJob
 
 Draws = Mapping[str, float]  # by job id, for the rule `random`
@@ -97,15 +97,5 @@ def _prefix(
         taken.append(job)
     if not taken or not covers(freed, missing):
         return None
-    return NodeCover((0, rank(taken), asked.node_id), _all_of(_ended(taken, asked.node_id, now_ms)))
-
-
-def _ended(jobs: Iterable[SpotJob], node_id: str, now_ms: int) -> Iterable[GiveUp]:
-    return (GiveUp(job.job_id, job.holds[node_id], job.ending_gpu_us(now_ms)) for job in jobs)
-
-
-def _all_of(options: Iterable[GiveUp]) -> Cover:
-    cover = NOTHING
-    for option in options:
-        cover = cover.with_option(option)
-    return cover
+    ended = [GiveUp(job.job_id, job.holds[asked.node_id], job.ending_gpu_us(now_ms)) for job in taken]
+    return NodeCover((0, rank(taken), asked.node_id), all_of(ended))

@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.eviction import EvictionRule, GuaranteedNeed, NoVictims, SpotJob, VictimIndex, choose_victims
+from app.core.eviction import EvictionRule, GuaranteedNeed, NodeRoom, NoVictims, SpotJob, VictimIndex, choose_victims
 from app.core.eviction import index as index_module
 from tests.core.eviction.makers import room, spot, worlds
 
 
 @settings(max_examples=40, deadline=None)
 @given(worlds(6), st.data())
-def test_the_index_equals_looking_at_all_nodes(world: tuple[list, list[SpotJob]], data: st.DataObject) -> None:  # type: ignore[type-arg]
+def test_the_index_equals_looking_at_all_nodes(
+    world: tuple[list[NodeRoom], list[SpotJob]], data: st.DataObject
+) -> None:
     """Through puts, drops, protections that lapse and instants that pass: the same cost, none where there is none."""
     rooms, jobs = {one.node_id: one for one in world[0]}, [job for job in world[1] if len(job.holds) == 1]
     index, now_ms = VictimIndex(), 20

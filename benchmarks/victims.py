@@ -1,7 +1,7 @@
 """G22: whom to end for a guaranteed job (SpotGPU): the cover, the index, and what rules do to both classes of jobs.
 
-    python -m benchmarks.victims [--trace FILE [--start-s 1690000]] [--jobs 1500] [--seeds 5] [--histories N]
-        [--parts covers,index,rules] [--processes 2]
+    python -m benchmarks.victims [--trace FILE [--start-s 1690000]] [--jobs 1500] [--seeds 5] [--load 1.0]...
+        [--saving 0.5]... [--histories N] [--parts covers,index,rules] [--processes 2]
 
 `rules`: a pool of eight-GPU nodes in the simulator (`app.simulator.classes`), 30 % of the jobs spot, checkpoints every
 10 minutes; 0, 50 and 95 % of the spot jobs save within the grace; 70, 85 and 100 % of the pool asked for; the trace as
@@ -25,6 +25,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,8 @@ def main() -> None:
     parser.add_argument("--start-s", type=float, default=0.0)
     parser.add_argument("--jobs", type=int, default=1_500)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--load", type=float, action="append", choices=LOADS, help="only these")
+    parser.add_argument("--saving", type=float, action="append", choices=SAVING, help="only these")
     parser.add_argument("--histories", type=int, default=0)
     parser.add_argument("--parts", default="covers,index,rules")
     parser.add_argument("--processes", type=int, default=usual_processes())
@@ -192,23 +195,18 @@ def rules(options: argparse.Namespace) -> dict[str, Any]:
     else:
         trace = read_trace(options.trace, start_s=options.start_s, most_jobs=options.jobs)
     own = tuple(job for job in trace.jobs if job.duration_s > 0)
-    settings = [
-        Setting(own if sizes == "own" else tuple(equal_sizes(own, seed)), sizes, load, saving, seed)
-        for sizes in ("own", "equal")
-        for load in LOADS
-        for saving in SAVING
-        for seed in range(1, options.seeds + 1)
-    ]
-    played: list[Played] = answer_all(play, settings, options.processes, lambda _place, _share: None)
-    rows = [
-        row_of([one for one in played if (one.sizes, one.load, one.saving) == key], rule)
-        for key in dict.fromkeys((one.sizes, one.load, one.saving) for one in played)
-        for rule in EvictionRule
-    ]
-    for row in rows:
-        print(json.dumps(row))
+    rows = []
+    for sizes, load, saving in product(("own", "equal"), options.load or LOADS, options.saving or SAVING):
+        settings = [
+            Setting(own if sizes == "own" else tuple(equal_sizes(own, seed)), sizes, load, saving, seed)
+            for seed in range(1, options.seeds + 1)
+        ]
+        played: list[Played] = answer_all(play, settings, options.processes, lambda _place, _share: None)
+        for rule in EvictionRule:
+            rows.append(row_of(played, rule))
+            print(json.dumps(rows[-1]), flush=True)
     goal = ("own", 1.0, 0.5, EvictionRule.LOST_WORK.value)
-    value = next(row["completion"] for row in rows if (row["sizes"], row["load"], row["saving"], row["rule"]) == goal)
+    value = next((row["completion"] for row in rows if tuple(list(row.values())[:4]) == goal), None)
     return {"trace": trace.name, "jobs": len(own), "seeds": options.seeds, "value": value, "rows": rows}
 
 

@@ -43,8 +43,8 @@ def _generated(seed: int) -> tuple[list[PackedNode], list[PackedTask]]:
         node = _node(
             f"n{number}", chance.choice((4, 8)), version=number, labels=frozenset(chance.choice(("", "a", "b")))
         )
-        rent = {"price_micros_per_hour": chance.randint(0, 9_000_000), "paid_until_s": chance.randint(0, 9_000)}
-        nodes.append(replace(node, **rent))
+        price_micros, paid_until_s = chance.randint(0, 9_000_000), chance.randint(0, 9_000)
+        nodes.append(replace(node, price_micros_per_hour=price_micros, paid_until_s=paid_until_s))
         free, cpus_milli, groups = node.gpus, node.cpus_milli, set[str | None]()
         for order in range(chance.randint(0, 4)):
             task = _task(f"t{number}-{order}", node.id, chance.randint(0, 4), version=order)

@@ -34,19 +34,21 @@ def cheaper_rent(
     tasks: Sequence[PackedTask],
     now_s: int,
     least_gap: float = 0.01,
+    least_return: float = 2.0,
     bounds: SearchBounds = _DEFAULT,
 ) -> Defragmentation:
     """Ends the rent of nodes where this saves more than the moves cost, each node by itself.
 
     A node is taken to be rented until the last of its tasks is expected to end, and longer where that is paid anyway;
-    a target that is kept longer by a task it takes in is a cost of the move. Where fewer than `least_gap` of the
+    a target that is kept longer by a task it takes in is a cost of the move. Ends are predictions, so a
+    release has to save `least_return` times its cost. Where fewer than `least_gap` of the
     occupied nodes could be spared even by the best packing, nothing moves.
     """
     fleet = PackedFleet(nodes, tasks)
     occupied = len(fleet.occupied())
     if occupied - least_nodes(nodes, tasks) < max(1, least_gap * occupied):
         return Defragmentation(left_out=fleet.left_out)
-    return _plan(fleet, bounds, Rent(fleet, now_s).judge)
+    return _plan(fleet, bounds, Rent(fleet, now_s, least_return).judge)
 
 
 def _plan(fleet: PackedFleet, bounds: SearchBounds, judge: Judge) -> Defragmentation:

@@ -10,8 +10,8 @@ _SECONDS_PER_HOUR = 3_600
 class Rent:
     """The rent still to be paid of every node, kept up to date with the releases that were accepted."""
 
-    def __init__(self, fleet: PackedFleet, now_s: int) -> None:
-        self._now_s = now_s
+    def __init__(self, fleet: PackedFleet, now_s: int, least_return: float) -> None:
+        self._now_s, self._least_return = now_s, least_return
         self._micros = [_rent_micros(fleet, node, now_s) for node in range(len(fleet.nodes))]
 
     def judge(self, fleet: PackedFleet, node: int, begun: int) -> tuple[int, int, str] | None:
@@ -22,7 +22,7 @@ class Rent:
         longer = sum(after[one] - self._micros[one] for one in touched if one != node)
         moved = [fleet.tasks[task].move_cost_micros for task, _, _ in fleet.log[begun:]]
         cost_micros = longer + sum(moved)
-        if spared <= cost_micros:
+        if spared <= max(1.0, self._least_return) * cost_micros or spared <= 0:
             return None
         for one, micros in after.items():
             self._micros[one] = micros

@@ -208,10 +208,11 @@ def test_a_node_is_released_only_where_that_pays() -> None:
 
 def test_a_target_that_is_kept_longer_is_a_cost() -> None:
     nodes = [_node(name, price_micros_per_hour=2_000_000) for name in "ab"]
-    tasks = [_task("t", "a", ends_s=5 * _HOUR_S), _task("u", "b", 2, ends_s=_HOUR_S, locked=True)]
+    tasks = [_task("t", "a", ends_s=5 * _HOUR_S), _task("u", "b", 2, ends_s=3 * _HOUR_S, locked=True)]
     (release,) = cheaper_rent(nodes, tasks, now_s=0).releases
-    assert (release.saved_micros, release.cost_micros) == (10_000_000, 8_000_000)
-    assert "keeps other nodes for $8.00 longer" in release.reason
+    assert (release.saved_micros, release.cost_micros) == (10_000_000, 4_000_000)
+    assert "keeps other nodes for $4.00 longer" in release.reason
+    assert cheaper_rent(nodes, tasks, now_s=0, least_return=2.6).releases == ()
 
 
 @settings(max_examples=100, deadline=None)

@@ -1,0 +1,79 @@
+"""A gang's GPUs come from as few switches as can be, never at more entropy than any other way to take them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.core.topology import allocate, allocate_literally, entropy
+
+_switches = st.lists(st.integers(0, 6), min_size=1, max_size=4).map(
+    lambda sizes: {f"s{number}": size for number, size in enumerate(sizes)}
+)
+
+
+def _least_entropy(free_gpus: list[int], gpus: int) -> float:
+    ways = itertools.product(*(range(have + 1) for have in free_gpus))
+    return min(entropy(way) for way in ways if sum(way) == gpus)
+
+
+def test_entropy_of_halves_and_of_one_switch() -> None:
+    assert entropy([8, 8]) == pytest.approx(math.log(2))
+    assert entropy([16]) == entropy([]) == entropy([0, 5]) == 0.0
+
+
+def test_one_switch_where_one_fits_and_the_tightest() -> None:
+    assert allocate({"a": 32, "b": 16, "c": 64}, 12) == {"b": 12}
+
+
+def test_the_largest_first_and_a_tight_rest() -> None:
+    assert allocate({"a": 10, "b": 6, "c": 5, "d": 4}, 14) == {"a": 10, "d": 4}
+
+
+def test_algorithm_2_as_printed_takes_a_third_switch_where_two_do() -> None:
+    free_gpus = {"a": 1, "b": 8, "c": 5}
+    assert allocate(free_gpus, 13) == {"b": 8, "c": 5}
+    assert allocate_literally(free_gpus, 13) == {"a": 1, "b": 8, "c": 4}
+
+
+@pytest.mark.parametrize("gpus", [0, -3, 9, 1 << 60])
+def test_what_is_not_there_is_not_allocated(gpus: int) -> None:
+    assert allocate({"a": 4, "b": 4}, gpus) is None
+    assert allocate_literally({"a": 4, "b": 4}, gpus) is None
+    assert allocate({}, gpus) is None
+    assert allocate({"a": -5, "b": 4}, 5) is None
+
+
+def test_a_failure_domain_holds_no_more_than_allowed() -> None:
+    assert allocate({"a": 32, "b": 4, "c": 4}, 8, most_of_one=4) == {"a": 4, "b": 4}
+    found = allocate({"a": 32, "b": 4, "c": 4}, 10, most_of_one=4)
+    assert found is not None
+    assert sorted(found.values()) == [2, 4, 4]
+    assert allocate({"a": 32, "b": 4}, 10, most_of_one=4) is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(_switches, st.integers(1, 14))
+def test_no_other_way_has_less_entropy(free_gpus: dict[str, int], gpus: int) -> None:
+    taken, literal = allocate(free_gpus, gpus), allocate_literally(free_gpus, gpus)
+    assert (taken is None) == (literal is None) == (sum(free_gpus.values()) < gpus)
+    if taken is None or literal is None:
+        return
+    for found in (taken, literal):
+        assert sum(found.values()) == gpus
+        assert all(0 < count <= free_gpus[name] for name, count in found.items())
+    least = _least_entropy(list(free_gpus.values()), gpus)
+    assert entropy(taken.values()) == pytest.approx(least, abs=1e-9)
+    assert entropy(literal.values()) >= least - 1e-9
+
+
+@settings(max_examples=100, deadline=None)
+@given(_switches, st.integers(1, 14), st.integers(1, 6))
+def test_a_bound_on_one_domain_holds(free_gpus: dict[str, int], gpus: int, most: int) -> None:
+    taken = allocate(free_gpus, gpus, most_of_one=most)
+    assert (taken is None) == (sum(min(have, most) for have in free_gpus.values()) < gpus)
+    assert taken is None or max(taken.values()) <= most

@@ -154,16 +154,13 @@ class ElasticPool:
         """Idle GPUs and all that may be taken for this job: of later queues, and of later classes of its own."""
         job = member.job
         later = sum(gpus for (queue, _), gpus in self._held.items() if queue > job.queue)
-        if job.queue is PriorityQueue.INTERACTIVE:
+        if job.queue is PriorityQueue.INTERACTIVE or not self.rules.least_served:
             return self.free + later
         own = sum(
             gpus for (queue, order), gpus in self._held.items() if queue == job.queue and order > job.service_class
         )
-        shrinks = len(member.sizes) > 0 and member.sizes[0] == 1 and self._shrinks(job.queue)
-        return self.free + later + own + (own == 0 and shrinks)
-
-    def _shrinks(self, queue: PriorityQueue) -> bool:
-        return self.rules.least_served and self._top(self._orders[queue].shrinking) is not None
+        can_shrink = self._top(self._orders[job.queue].shrinking) is not None
+        return self.free + later + own + (own == 0 and can_shrink)
 
     def _gather(self, member: _Member, gpus: int) -> None:
         """Takes GPUs until so many are idle, one step of one job at a time (Algorithm 3)."""

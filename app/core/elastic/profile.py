@@ -69,12 +69,13 @@ class SpeedProfile:
             return 0.0
         if size in self.measured:
             return self.measured[size].speed
-        capped = min(size, self.request) if self.elastic else size
+        capped = min(size, self.request)
         if not self.measured:
             return 1 / self.rounds(capped)
         below = [one for one in self.measured if one <= size]
         near = max(below) if below else min(self.measured)
-        return self.measured[near].speed * self.rounds(min(near, capped)) / self.rounds(capped)
+        reached = max(near, capped) if near < size else size
+        return self.measured[near].speed * self.rounds(near) / self.rounds(reached)
 
     def with_batches(self, size: int, batch_s: Sequence[float]) -> SpeedProfile:
         """After the first batches at a size: two warm it up, three are measured. The same profile where there are too

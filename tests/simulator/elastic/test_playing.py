@@ -130,7 +130,7 @@ def test_what_cannot_be_played_is_told() -> None:
 
 def test_the_benchmark_names_what_it_misses() -> None:
     trace = generated(120, 0)
-    found = told(trace, plays(trace, 32, 0))
+    found = told(trace, list(plays(trace, 32, 0, goals_only=True)))
     figures = found["detail"]["clusters"][32]
     assert found["value"] == figures["to_tiresias_lora"]
     assert all(math.isfinite(one) for one in figures.values())

@@ -58,10 +58,10 @@ def test_shards_make_a_staircase() -> None:
     assert SpeedProfile(4).speed(3) == 3
 
 
-@pytest.mark.parametrize("wrong", [{"request": 0}, {"request": 3, "unit": 2}, {"request": 1, "shards": 0}])
-def test_impossible_jobs_are_refused(wrong: dict[str, int]) -> None:
+@pytest.mark.parametrize(("request_gpus", "unit", "shards"), [(0, 1, None), (-4, 1, None), (3, 2, None), (1, 1, 0)])
+def test_impossible_jobs_are_refused(request_gpus: int, unit: int, shards: int | None) -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        SpeedProfile(**wrong)
+        SpeedProfile(request_gpus, unit, shards)
 
 
 def test_equation_1_and_ours() -> None:

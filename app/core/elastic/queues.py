@@ -105,7 +105,7 @@ def promoted(place: QueuePlace, stripped_s: float, thresholds: QueueThresholds, 
 
 def service_class(place: QueuePlace, rules: ElasticRules, quantum_gpu_s: float = QUANTUM_GPU_S) -> int:
     """The order inside a queue, lowest first: 0 up to one quantum, then one more for each doubling. Always 0 where
-    first come is first served. Geometric classes bound the preemptions of a job by the logarithm of its work."""
+    first come is first served. Turns get longer as jobs get older, so that they seldom stop each other."""
     if not rules.least_served or place.served_gpu_s < quantum_gpu_s:
         return 0
     return 1 + int(math.log2(place.served_gpu_s / quantum_gpu_s))

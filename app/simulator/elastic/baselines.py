@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from app.core.elastic.pool import ElasticJob, ElasticPool
 from app.core.elastic.queues import PriorityQueue
@@ -66,7 +67,7 @@ class RigidSizes:
             changes[entry[1]] = self._jobs[entry[1]].request
         for entry in skipped:
             heapq.heappush(self._waiting, entry)
-        return sorted(changes.items(), key=lambda one: one[1])
+        return changes.items()
 
     def started_key(self, place: int, now_s: float) -> Key:
         return self._keys[place]
@@ -184,4 +185,4 @@ class FlowSizes:
         return math.inf
 
     def settle(self, now_s: float) -> Iterable[tuple[int, int]]:
-        return sorted(((int(str(one.job_id)), one.after) for one in self._pool.settle()), key=lambda one: one[1])
+        return [(cast(int, one.job_id), one.after) for one in self._pool.settle()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from app.core.elastic.pool import ElasticJob, ElasticPool
 from app.core.elastic.profile import MEASURED_BATCHES, WARM_UP_BATCHES, SpeedProfile
@@ -73,14 +74,14 @@ class CornucopiaSizes:
         found: dict[int, int] = {}
         while changes := self._pool.settle():
             for one in changes:
-                place = int(str(one.job_id))
+                place = cast(int, one.job_id)
                 found[place] = one.after
                 known = self._known[place]
                 if one.after == 0:
                     known.stripped_at_s = now_s
                 else:
                     self._measure(place, known, one.after)
-        return sorted(found.items(), key=lambda one: one[1])
+        return found.items()
 
     def check_in_s(self, place: int, gpus: int) -> float:
         known = self._known[place]

@@ -16,8 +16,8 @@ _END, _CHECK, _ARRIVAL = range(3)
 
 
 class SizePolicy(Protocol):
-    """Jobs are named by their place in the workload. `settle` returns pairs of (place, GPUs) of all that change, those
-    that shrink first; `check_in_s` when it wants to look at a job again, infinite for never."""
+    """Jobs are named by their place in the workload. `settle` returns pairs of (place, GPUs) of all that change;
+    `check_in_s` when it wants to look at a job again, infinite for never."""
 
     def arrive(self, place: int, now_s: float) -> None: ...
     def ran(self, place: int, seconds: float, gpus: int) -> None: ...

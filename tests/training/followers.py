@@ -108,6 +108,15 @@ def break_by(fault: str) -> None:
 
         return loss
 
+    if what == "part":
+        told = ranks.ManyRanks.all_bytes
+
+        def all_bytes(self: Any, own: Any) -> list[Any]:
+            if now["rank"] == int(rank) and now["step"] in steps and (step.endswith("+") or is_first(Path("lost"))):
+                raise ranks.PeerLost("connection reset by peer")
+            return told(self, own)
+
+        ranks.ManyRanks.all_bytes = all_bytes  # type: ignore[method-assign]
     loop.Loop._take = take  # type: ignore[method-assign]
     ranks.ManyRanks.__init__ = join  # type: ignore[method-assign]
     tasks._loss = broken

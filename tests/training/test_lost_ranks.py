@@ -126,6 +126,31 @@ def test_where_they_are_lost_again_and_again_it_ends(
     assert not left_of(place)
 
 
+def test_a_way_that_breaks_costs_a_step(
+    hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], alone: Machine, tmp_path: Path
+) -> None:
+    """Though nobody is gone: they meet again."""
+    place = machine(tmp_path / "job", ground, 3, followers, fault="1 2 part")
+    process = hosts[0].start(GANG, place)
+    assert process.exit_code() == 0, process.output
+    assert "training: goes on with step 2 on 3 GPUs, after 3" in process.output
+    assert place.losses() == alone.losses()
+    assert files_of(place.folder / "output") == files_of(alone.folder / "output")
+
+
+def test_ways_that_break_again_and_again_end_it(
+    hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], tmp_path: Path
+) -> None:
+    """Rather than that they meet for ever."""
+    place = machine(tmp_path / "job", ground, 2, followers, fault="1 2+ part")
+    process = hosts[0].start(GANG, place)
+    assert process.exit_code() == 1, process.output
+    assert process.output.count("training: goes on with step 2 on 2 GPUs, after 2") == 3
+    last = process.output.splitlines()[-1]
+    assert last.startswith("error: the processes of this training lose each other again and again: "), last
+    assert not left_of(place)
+
+
 @pytest.mark.parametrize(
     ("fault", "last"),
     [

@@ -153,11 +153,11 @@ class Gang:
 
     def _explain(self) -> None:
         """Why they meet: where nothing was to change and nobody is gone, not again and again."""
-        if self._met and not (self._is_broken or self._is_to_change):
-            self._astray += 1
-            if self._astray > MOST_LOST:
-                broke = self._ranks.broke if isinstance(self._ranks, ManyRanks) else ""
-                raise RankFailed(f"the processes of this training lose each other again and again: {broke}")
+        has_reason = self._met == 0 or self._is_broken or self._is_to_change
+        self._astray = 0 if has_reason else self._astray + 1
+        if self._astray > MOST_LOST:
+            broke = self._ranks.broke if isinstance(self._ranks, ManyRanks) else ""
+            raise RankFailed(f"the processes of this training lose each other again and again: {broke}")
 
     def _chosen(self) -> list[RankProcess]:
         """Those that are to take part now, by rank; the others are let go."""
@@ -271,16 +271,19 @@ class Gang:
         """Who does not come out of what broke is lost as well; where that is this process, all is."""
         if self._is_broken:
             self._end("the first process does not come out of a step that another one was lost in", 1)
-        for rank in stillness.late(presence.arrived):
-            self._members[rank - 1].kill("does not come out of a step that another one was lost in")
+        self._kill(stillness.late(presence.arrived), "does not come out of a step that another one was lost in")
 
     def _unblock(self, why: str, still: Stillness, presence: Presence) -> None:
         """One that is there and hangs would have the others wait for ever."""
         late = stillness.late(presence.arrived)
         if self._met == 0 or not late or 0 in late:
             self._end(why, 1)
-        for rank in late:
-            self._members[rank - 1].kill(f"hangs: {still.since}")
+        self._kill(late, f"hangs: {still.since}")
+
+    def _kill(self, ranks: Sequence[int], why: str) -> None:
+        for one in self._members:
+            if one.rank in ranks:
+                one.kill(why)
 
     def _end(self, why: str, code: int) -> None:
         """All of it, this process too, with these as its last words; unless it is over anyway."""

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import distributed
 
-from workers.trainer.ranks import ManyRanks, Summing
+from workers.trainer.ranks import ManyRanks
+from workers.trainer.summing import Summing
 
 
 class Reduced(Summing):
@@ -23,9 +24,10 @@ class Reduced(Summing):
         return ()
 
     def finish(self) -> None:
-        flat = torch.cat([one.grad.flatten() for one in self._parameters])
+        flat: Any = torch.cat([one.grad.flatten() for one in self._parameters])
         distributed.all_reduce(flat)
-        for one, part in zip(self._parameters, flat.split([one.numel() for one in self._parameters]), strict=True):
+        sizes = [one.numel() for one in self._parameters]
+        for one, part in zip(self._parameters, flat.split(sizes), strict=True):
             one.grad.copy_(part.view_as(one))
 
 
@@ -34,7 +36,9 @@ def reduce_if_asked() -> None:
     if not os.environ.get("REDUCES"):
         return
 
-    def each(self: ManyRanks, parts: Iterable[Any], work: Callable[[int, Any], Any]) -> Iterator[list[Any]]:
+    def each(
+        self: ManyRanks, parts: Iterable[Any], work: Callable[[int, Any], Any], at_once: int = 1
+    ) -> Iterator[list[Any]]:
         for number, part in enumerate(parts):
             if number % self.count == self.own:
                 yield [work(number, part)]
@@ -42,5 +46,5 @@ def reduce_if_asked() -> None:
     def summing(self: ManyRanks, parameters: Sequence[Any]) -> Summing:
         return Reduced(parameters)
 
-    ManyRanks.each = each  # type: ignore[method-assign, assignment]
+    ManyRanks.each = each  # type: ignore[method-assign]
     ManyRanks.summing = summing  # type: ignore[method-assign]

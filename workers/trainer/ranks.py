@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import pickle
 import socket
+import struct
 import sys
 import time
 import traceback
@@ -25,10 +27,12 @@ import torch
 from torch import distributed
 
 from workers.trainer.stillness import Presence
+from workers.trainer.summing import Gathered, Summing
 
 _PATIENCE = timedelta(days=30)  # who dies is noticed by `gang`, not by waiting; others may evaluate, or save, for long
 _LOOK_S = 0.005  # between two looks whether all have come
-_BUCKET_BYTES = 16 * 2**20  # of each process's gradients that are told to all at once
+_WORDS_BYTES = 16_384  # of what each process says in a round
+_SIZE = struct.Struct("@Q")
 _LONGEST_WHY = 500
 T = TypeVar("T")
 R = TypeVar("R")
@@ -61,10 +65,10 @@ class Ranks:
         """Whether this is the one process that reports, saves and exports."""
         return self.own == 0
 
-    def each(self, parts: Iterable[T], work: Callable[[int, T], R]) -> Iterator[list[R]]:
-        """`work(number, part)` of every part, by rounds of one part for each process: what came of them, in order, and
-        the same in all processes. Raises what `work` raised: in its own process as it was, elsewhere as RankFailed, or
-        as OutOfMemoryError where that is what it was."""
+    def each(self, parts: Iterable[T], work: Callable[[int, T], R], at_once: int = 1) -> Iterator[list[R]]:
+        """`work(number, part)` of every part, by rounds of `at_once` parts for each process: what came of them, in
+        order, and the same in all processes. Raises what `work` raised: in its own process as it was, elsewhere as
+        RankFailed, or as OutOfMemoryError where that is what it was."""
         for number, part in enumerate(parts):
             yield [work(number, part)]
 
@@ -93,20 +97,6 @@ Join = Callable[[Any], Ranks]  # by the device that this process trains on; once
 def alone(device: Any) -> Ranks:
     """There are no others."""
     return ALONE
-
-
-class Summing:
-    """The gradients of one step. Of a single process: they add up in the parameters by themselves."""
-
-    def present(self) -> tuple[bool, ...]:
-        """Of which parameters there is a gradient, after this process's part of a round."""
-        return ()
-
-    def add(self, present: Sequence[Sequence[bool]]) -> None:
-        """A round is done by all, whose parts left these gradients."""
-
-    def finish(self) -> None:
-        """All rounds are done: the parameters have the gradients of the whole step."""
 
 
 class ManyRanks(Ranks):
@@ -158,15 +148,15 @@ class ManyRanks(Ranks):
     def is_to_change(self) -> bool:
         return self._change_told
 
-    def each(self, parts: Iterable[T], work: Callable[[int, T], R]) -> Iterator[list[R]]:
+    def each(self, parts: Iterable[T], work: Callable[[int, T], R], at_once: int = 1) -> Iterator[list[R]]:
         left = iter(parts)
         first = 0
-        while some := list(islice(left, self.count)):
+        while some := list(islice(left, self.count * at_once)):
             yield self._round(first, some, work)
             first += len(some)
 
     def summing(self, parameters: Sequence[Any]) -> Summing:
-        return _Gathered(self, parameters)
+        return Gathered(self.all_bytes, self.confirm, self.count, parameters)
 
     def leave(self) -> None:
         if self.is_in:
@@ -198,27 +188,44 @@ class ManyRanks(Ranks):
             raise PeerLost("another process was lost")
 
     def _round(self, first: int, parts: Sequence[T], work: Callable[[int, T], R]) -> list[R]:
-        found: R | None = None
+        found: list[R] = []
         failed: Exception | None = None
-        if self.own < len(parts):
-            try:
-                with self._presence.working():
-                    found = work(first + self.own, parts[self.own])
-            except Exception as error:  # of whatever library: the others are to hear of it, rather than wait
-                if self._is_broken:  # what the GPUs were about was ended with it
-                    raise PeerLost("another process was lost") from error
-                failed = error
-                if not (self.is_first or isinstance(error, torch.cuda.OutOfMemoryError)):
-                    traceback.print_exc()  # before the first process hears of it, and ends this one
-        told: list[Any] = [None] * self.count
-        own = (found, _said_of(failed), self._asks())
-        with self._presence.meeting(), self._losing():
-            distributed.all_gather_object(told, own, group=self._talk)
+        try:
+            with self._presence.working():
+                found += [work(first + number, parts[number]) for number in range(self.own, len(parts), self.count)]
+        except Exception as error:  # of whatever library: the others are to hear of it, rather than wait
+            if self._is_broken:  # what the GPUs were about was ended with it
+                raise PeerLost("another process was lost") from error
+            failed = error
+            if not (self.is_first or isinstance(error, torch.cuda.OutOfMemoryError)):
+                traceback.print_exc()  # before the first process hears of it, and ends this one
+        told = self._of_all((found, _said_of(failed), self._asks()))
         for rank, (_, said, _) in enumerate(told):
             if said is not None:
                 self._raise(rank, said, failed if rank == self.own else None)
         self._change_told = told[0][2]
-        return [cast(R, one) for one, _, _ in told[: len(parts)]]
+        return [cast(R, told[number % self.count][0][number // self.count]) for number in range(len(parts))]
+
+    def _of_all(self, own: Any) -> list[Any]:
+        """What each process says, by rank: anything that can be pickled. Most of it fits into what goes out at once."""
+        data = pickle.dumps(own)
+        words = torch.zeros(_WORDS_BYTES, dtype=torch.uint8)
+        words[: _SIZE.size] = torch.frombuffer(bytearray(_SIZE.pack(len(data))), dtype=torch.uint8)
+        short = data[: _WORDS_BYTES - _SIZE.size]
+        words[_SIZE.size : _SIZE.size + len(short)] = torch.frombuffer(bytearray(short), dtype=torch.uint8)
+        told = [torch.empty_like(words) for _ in range(self.count)]
+        objects: list[Any] = [None] * self.count
+        with self._presence.meeting(), self._losing():
+            distributed.all_gather(told, words, group=self._talk)
+            texts = [one.numpy().tobytes() for one in told]
+            sizes = [_SIZE.unpack_from(text)[0] for text in texts]
+            if max(sizes) + _SIZE.size <= _WORDS_BYTES:
+                return [
+                    pickle.loads(text[_SIZE.size : _SIZE.size + size])  # noqa: S301 - of our own processes
+                    for text, size in zip(texts, sizes, strict=True)
+                ]
+            distributed.all_gather_object(objects, own, group=self._talk)
+        return objects
 
     def _raise(self, rank: int, said: _Said, own: Exception | None) -> None:
         """All processes raise the same, of the first that failed."""
@@ -260,59 +267,6 @@ class ManyRanks(Ranks):
         except RuntimeError as error:
             self.broke = " ".join(str(error).split())[:_LONGEST_WHY]
             raise PeerLost(self.broke) from error
-
-
-class _Gathered(Summing):
-    """Gradients of the processes' parts are told to all, some parameters at a time, and added in the order of parts: as
-    autograd adds them up where one process takes one part after the other."""
-
-    def __init__(self, ranks: ManyRanks, parameters: Sequence[Any]) -> None:
-        self._ranks = ranks
-        self._parameters = parameters
-        self._totals: list[Any] = [None] * len(parameters)
-
-    def present(self) -> tuple[bool, ...]:
-        return tuple(one.grad is not None for one in self._parameters)
-
-    def add(self, present: Sequence[Sequence[bool]]) -> None:
-        with torch.no_grad():
-            for numbers in self._buckets():
-                self._add(numbers, present)
-
-    def finish(self) -> None:
-        self._ranks.confirm()
-        for one, total in zip(self._parameters, self._totals, strict=True):
-            one.grad = total
-
-    def _buckets(self) -> Iterator[list[int]]:
-        """Numbers of parameters of one type that come to so many bytes, or of a single one that comes to more."""
-        bucket: list[int] = []
-        size = 0
-        for number, one in enumerate(self._parameters):
-            if bucket and (size + one.nbytes > _BUCKET_BYTES or one.dtype != self._parameters[bucket[0]].dtype):
-                yield bucket
-                bucket, size = [], 0
-            bucket.append(number)
-            size += one.nbytes
-        if bucket:
-            yield bucket
-
-    def _add(self, numbers: Sequence[int], present: Sequence[Sequence[bool]]) -> None:
-        parameters = [self._parameters[number] for number in numbers]
-        own = torch.cat([(torch.zeros_like(one) if one.grad is None else one.grad).flatten() for one in parameters])
-        for one in parameters:
-            one.grad = None  # its memory is needed
-        of_all = self._ranks.all_bytes(own)
-        for has, flat in zip(present, of_all, strict=False):  # the last round of a step may have fewer parts
-            for number, part in zip(numbers, flat.split([one.numel() for one in parameters]), strict=True):
-                if has[number]:
-                    self._totals[number] = _sum(self._totals[number], part, self._parameters[number])
-
-
-def _sum(total: Any, part: Any, parameter: Any) -> Any:
-    if total is None:
-        return torch.empty_like(parameter, requires_grad=False).copy_(part.view_as(parameter))
-    return total.add_(part.view_as(parameter))
 
 
 class _Said(NamedTuple):

@@ -23,7 +23,7 @@ from workers.trainer.tasks import TrainingTask
 from workers.trainer.updating import Update
 
 
-class Gathered(NamedTuple):
+class StepSums(NamedTuple):
     """A step's loss, summed; what that counts; and what else it tells, summed."""
 
     total: float
@@ -57,7 +57,7 @@ class Stepping:
         self._session = session
         self._is_open = left_open(session)
 
-    def gather(self, step: int, norm_before: float | None) -> Gathered:
+    def gather(self, step: int, norm_before: float | None) -> StepSums:
         """The gradients of a step are in its parameters. Where memory runs out it is begun again in smaller parts, if
         nobody has chosen otherwise. Raises RankFailed, and PeerLost with the step not taken."""
         drawn = capture_rng() if self._is_open else {}
@@ -96,7 +96,7 @@ class Stepping:
         model.free_memory()
         self.tell_layout()
 
-    def _gather(self, step: int, norm_before: str) -> Gathered:
+    def _gather(self, step: int, norm_before: str) -> StepSums:
         """Each micro-batch's loss is divided by what the whole step counts."""
         batches = self.task.micro_batches(step)
         counted = max(1, sum(batch.counted for batch in batches))
@@ -110,9 +110,11 @@ class Stepping:
                 loss = self.task.loss(self._prepared.model, batch)
             self._update.add(loss.total / counted)
             told = {name: float(value) for name, value in loss.told.items()}
-            return _Learned(float(loss.total.detach()), told, summing.present(), norm_before)
+            present = summing.present()
+            summing.keep()
+            return _Learned(float(loss.total.detach()), told, present, norm_before)
 
-        for learned_now in self.ranks.each(batches, learn):
+        for learned_now in self.ranks.each(batches, learn, summing.at_once):
             _check_same(step, learned_now)
             summing.add([one.present for one in learned_now])
             for one in learned_now:
@@ -120,7 +122,7 @@ class Stepping:
                 sums.update(one.told)
         summing.finish()
         seed_part(self.recipe, step, len(batches))  # as it is saved, whoever took the last part
-        return Gathered(total, counted, sums)
+        return StepSums(total, counted, sums)
 
 
 def _check_same(step: int, learned_now: Sequence[_Learned]) -> None:

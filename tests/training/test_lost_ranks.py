@@ -105,8 +105,8 @@ def test_another_one_takes_its_place(
     hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], tmp_path: Path
 ) -> None:
     """Once it has loaded, while the training goes on."""
-    whole = machine(tmp_path / "whole", ground, 1, followers, steps=120)
-    place = machine(tmp_path / "job", ground, 2, followers, fault="1 2 kill", steps=120)
+    whole = machine(tmp_path / "whole", ground, 1, followers, steps=300)
+    place = machine(tmp_path / "job", ground, 2, followers, fault="1 2 kill", steps=300)
     first, second = hosts[0].start(GANG, whole), hosts[1].start(GANG, place)
     assert (first.exit_code(), second.exit_code()) == (0, 0), first.output + second.output
     assert " on 2 GPUs, after 1" in second.output

@@ -32,7 +32,10 @@ On several GPUs (ADR 0093) there is a process for each, which takes its parts of
     with gang.gathered(folder, recipe, session, gpus) as join:   starts the others, `follower`, and ends with them
         loop.train(recipe, data, session, join)
     ranks.each(parts, work)                      what came of all parts, in order, in all processes
-    ranks.summing(parameters)                    gradients of parts, added in their order
+    ranks.summing(parameters)                    gradients of parts, added in their order (`summing`)
+    stepping.Stepping(...).gather(step, ...)     a step's gradients, by whichever processes there are
+    handing_over.share(ranks, ...)               what the first process hands to the others when they meet
+    wanted_gpus.WantedGpus                       which GPUs it is to have; they may change between two steps (ADR 0098)
 
 Two jobs that are trained as one (ADR 0026) share a model, and each is a `Side` with a session of its own:
 

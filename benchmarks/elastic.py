@@ -11,7 +11,8 @@ each step was told once with the same loss: so each row was learned once. `pause
 median of its plan, where processes joined, left, or were lost before it: the median, and the longest (goals: 0.3 to
 join, 0.5 to leave, 5 after a loss). `step_ratio`: what a step takes with two processes, of what it takes where each
 adds up its own gradients and these are summed in any order, as DDP does (goal 1.10). Where there are fewer cores than
-processes all times are those of their want.
+processes all times are those of their want. Processes are forked from one that has loaded the libraries, which is in
+none of these times: whoever comes has loaded before anybody stops.
 """
 
 from __future__ import annotations

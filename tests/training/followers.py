@@ -2,7 +2,8 @@
 every process of every training would take most of the time of these tests.
 
 `followers.py SOCKET`. A follower may have a fault, as its environment says: FAULT is `RANK STEP WHAT`, where the first
-that takes that part of that step is lost, or `RANK STEP+ WHAT`, where all are from that step on.
+that takes that part of that step is lost, or `RANK STEP+ WHAT`, where all are from that step on. Several have a `;`
+between them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +73,8 @@ def run() -> None:
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
     code = 1
     try:
-        break_by(os.environ.get("FAULT", ""))
+        for fault in filter(None, os.environ.get("FAULT", "").split(";")):
+            break_by(fault)
         reduce_if_asked()
         follower.main()
         code = 0
@@ -82,8 +85,6 @@ def run() -> None:
 
 def break_by(fault: str) -> None:
     """Have one rank do something else in the loss of a step."""
-    if not fault:
-        return
     rank, step, what = fault.split()
     now: dict[str, Any] = {"rank": 0, "step": 0}
     steps = range(int(step[:-1]), sys.maxsize) if step.endswith("+") else (int(step),)
@@ -145,6 +146,7 @@ LOSSES = {
     "exit": lambda: os._exit(0),
     "hang": signal.pause,
     "halt": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "slow": lambda: time.sleep(1.0),  # what a part takes with a larger model
 }
 
 

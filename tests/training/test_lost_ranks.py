@@ -101,6 +101,18 @@ def test_a_rank_that_is_lost_costs_a_step_and_no_bit(
     assert not left_of(place)
 
 
+def test_who_is_about_a_long_part_is_waited_for(
+    hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], alone: Machine, tmp_path: Path
+) -> None:
+    """One that is left hears of a loss when its part is done, as long as that takes: it is not lost as well."""
+    place = machine(tmp_path / "job", ground, 3, followers, fault="1 3 kill;2 1+ slow")
+    place.environment["LOSS_S"] = "0.2"
+    process = hosts[0].start(GANG, place)
+    assert process.exit_code() == 0, process.output
+    assert process.output.count("and another process begins in its place") == 1, process.output
+    assert place.losses() == alone.losses()
+
+
 def test_another_one_takes_its_place(
     hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], tmp_path: Path
 ) -> None:

@@ -34,7 +34,7 @@ from workers.trainer.wanted_gpus import WantedGpus
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 MOST_LOST = 3  # processes that are replaced: where more are lost, another machine is better
 _END_S = 1.0  # for a process to leave by itself: it has nothing to lose
-_LOSS_S = 20.0  # for those that are left to find that one is gone, and to come together again
+LOSS_S = 20.0  # for those that are left to find that one is gone, and to come together again, at least
 _LOOK_S = 0.1  # between two looks at who is there, and who is wanted
 
 
@@ -82,6 +82,8 @@ class Gang:
         self._is_over = False
         self._is_broken = False  # one was lost of those who have met last
         self._is_to_change = False
+        self._longest_s = 0.0  # that nothing moved, of all meetings before
+        self._has_measured = False  # how long parts take
         self._closing = threading.Event()
         self._presence: Presence | None = None
         self._ranks: Ranks | None = None
@@ -226,12 +228,14 @@ class Gang:
                     return
                 self._heed()
                 self._look_at_coming(passed_s)
+                self._longest_s = max(self._longest_s, still.longest_s)
+                self._has_measured |= self._ranks is not None and self._ranks.rounds > 1
                 if met != self._met:
                     still, met, apart_s = Stillness(), self._met, 0.0
                 if self._presence is None:
                     continue
                 apart_s = apart_s + passed_s if self._is_apart(self._presence) else 0.0
-                if apart_s > _LOSS_S:
+                if apart_s > self._loss_s:
                     self._bring_together(self._presence)
                     apart_s = 0.0
                 elif (why := still.look(self._presence.doing, self._presence.arrived, passed_s)) is not None:
@@ -259,6 +263,13 @@ class Gang:
             one.loads_for_s += passed_s
             if one.loads_for_s > JOINING_S and not one.has_loaded:
                 one.kill(f"hangs: it has not loaded within {JOINING_S:.0f} s")
+
+    @property
+    def _loss_s(self) -> float:
+        """One that is left may be about a part of its own for as long as parts take, and hears of a loss after it."""
+        if not self._has_measured:
+            return stillness.LEAST_S
+        return max(LOSS_S, stillness.TIMES * self._longest_s)
 
     def _is_apart(self, presence: Presence) -> bool:
         """Whether this process waits for others which are either gone or do not come."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from allpass.training.torch_state import load_weights, trainable_weights
+from allpass.training.torch_state import trainable_weights
 from allpass.training.tree import decode, encode
-from workers.trainer.ranks import Ranks
+from workers.trainer.ranks import RankFailed, Ranks
 
 
 def share(
@@ -21,24 +21,27 @@ def share(
 ) -> tuple[int, Mapping[str, Any]]:
     """The first process's step and `data`, in all; the model's trained weights and the state of `parts` (optimizer,
     scheduler, scaler; None where there is none) are its as well. To be called by all. Raises PeerLost, with some of it
-    handed over."""
+    handed over, and RankFailed."""
     weights = trainable_weights(model)
     tensors: dict[str, Any] = {}
     told = None
     if ranks.is_first:
         states = {name: part.state_dict() for name, part in parts.items() if part is not None}
-        skeleton = encode({"data": dict(data), "weights": weights, "states": states}, tensors)
-        tensors = {name: one.contiguous() for name, one in tensors.items()}
-        told = (step, skeleton, _shapes(tensors))
-    step, skeleton, shapes = ranks.of_first(told)
+        skeleton = encode({"data": dict(data), "states": states}, tensors)
+        told = (step, skeleton, _shapes(tensors), list(weights))
+    step, skeleton, shapes, names = ranks.of_first(told)
+    if names != list(weights):
+        raise RankFailed(f"the processes do not train the same weights: {len(names)} and {len(weights)}")
+    for one in weights.values():  # where they are: a second copy of a whole model might find no room
+        ranks.fill(one.detach())
     if not ranks.is_first:
+        parts["optimizer"].state.clear()  # for the same reason
         tensors = {name: _empty(shape, weights) for name, shape in shapes.items()}
     for name in shapes:
         ranks.fill(tensors[name])
     if ranks.is_first:
         return step, data
     state = decode(skeleton, tensors)
-    load_weights(model, state["weights"])
     for name, saved in state["states"].items():
         parts[name].load_state_dict(saved)
     return step, state["data"]

@@ -51,6 +51,7 @@ class Ranks:
 
     own = 0
     count = 1
+    rounds = 0  # that were done
 
     def __init__(self, is_to_change: Callable[[], bool] = lambda: False) -> None:
         self._asks = is_to_change
@@ -204,6 +205,7 @@ class ManyRanks(Ranks):
             if said is not None:
                 self._raise(rank, said, failed if rank == self.own else None)
         self._change_told = told[0][2]
+        self.rounds += 1
         return [cast(R, told[number % self.count][0][number // self.count]) for number in range(len(parts))]
 
     def _of_all(self, own: Any) -> list[Any]:
@@ -254,8 +256,11 @@ class ManyRanks(Ranks):
         if tensor.numel() == 0:
             return
         group = distributed.group.WORLD if tensor.is_cuda else self._talk
+        plain = tensor.contiguous()
         with self._presence.meeting(), self._losing():
-            distributed.broadcast(tensor.view(-1).view(torch.uint8), src=0, group=group)
+            distributed.broadcast(plain.view(-1).view(torch.uint8), src=0, group=group)
+        if plain is not tensor:
+            tensor.copy_(plain)
 
     @contextlib.contextmanager
     def _losing(self) -> Iterator[None]:

@@ -98,6 +98,11 @@ class Stillness:
         return min(arrived, default=0) > 0
 
     @property
+    def longest_s(self) -> float:
+        """Of all that nothing moved in, and that was over then: as long as the longest part took."""
+        return self._longest_s
+
+    @property
     def since(self) -> str:
         """For how long, in words."""
         before = f", where {self._longest_s:.3g} s were the longest before" if self._longest_s else ""

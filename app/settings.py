@@ -261,6 +261,9 @@ class Settings(BaseSettings):
         description="So much is downloaded once where an offer promises a bandwidth, to measure it; 0: nothing",
     )
     stop_grace_s: float = Field(60.0, description="From SIGTERM to SIGKILL")
+    spot_min_run_s: float = Field(
+        60.0, ge=0, le=86_400, description="For how long a spot job has run at least before it has to leave"
+    )
     transfer_patience_s: float = Field(
         600.0,
         gt=0,

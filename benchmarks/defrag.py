@@ -2,9 +2,8 @@
 
     python -m benchmarks.defrag [--nodes 37707] [--seeds 5] [--quality-nodes 4000]
 
-The fleet is generated: as many nodes of 8 GPUs as the SpotGPU paper's (section 4.1: 37,707, two minutes), of four kinds
-that tasks cannot leave, filled by tasks of 1, 2, 4 and 8 GPUs, of which some then end at random: 68 % of the GPUs stay
-taken, which is the paper's share of guaranteed work (section 4.2). The time is that of the fleet with 40 % of the tasks
+The fleet is generated (`app.simulator.reproduction.spotgpu.fleets`): as many nodes of 8 GPUs as the SpotGPU paper's
+(section 4.1: 37,707, two minutes), with 68 % of the GPUs taken. The time is that of the fleet with 40 % of the tasks
 locked, as in the paper. `way` is the share of the nodes between what is occupied and the packing bound that is vacated,
 at no and at 40 % locked tasks; `way_unlocked` is measured against the bound for a fleet in which nothing is locked.
 `repack` is the first share for packing all tasks that are not locked anew, largest first, each where the fewest GPUs
@@ -15,19 +14,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import time
 from dataclasses import replace
 from statistics import mean, median
 from typing import Any
 
 from app.core.defragmentation import PackedNode, PackedTask, least_nodes, whole_nodes
+from app.simulator.reproduction.spotgpu.fleets import generate_fleet
 
 GOAL_S, GOAL_WAY = 0.15, 0.7
-_KINDS = (("A100", 0.5), ("H100", 0.25), ("A10", 0.15), ("V100", 0.1))
-_SIZES = ((1, 0.42), (2, 0.18), (4, 0.14), (8, 0.26))
-_NODE = {"gpus": 8, "cpus_milli": 96_000, "memory_bytes": 768 << 30}
-_TAKEN = 0.68
 
 
 def main() -> None:
@@ -47,7 +42,7 @@ def main() -> None:
 
 
 def row(nodes: int, locked: float, seed: int, with_repack: bool = True) -> dict[str, Any]:
-    fleet, tasks = generated(nodes, locked, seed)
+    fleet, tasks = generate_fleet(nodes, locked, seed)
     before, least = len({task.node_id for task in tasks}), least_nodes(fleet, tasks)
     unlocked = least_nodes(fleet, [replace(task, locked=False) for task in tasks])
     started_s = time.perf_counter()
@@ -69,32 +64,6 @@ def row(nodes: int, locked: float, seed: int, with_repack: bool = True) -> dict[
     if with_repack:
         found["repack"] = round((before - repacked(fleet, tasks)) / (before - least), 4)
     return found
-
-
-def generated(nodes: int, locked: float, seed: int) -> tuple[list[PackedNode], list[PackedTask]]:
-    """A fleet that was filled best fit, and of which tasks then ended at random."""
-    chance = random.Random(seed)
-    kinds = chance.choices([kind for kind, _ in _KINDS], [share for _, share in _KINDS], k=nodes)
-    fleet = [PackedNode(f"n{number}", labels=frozenset((kind,)), **_NODE) for number, kind in enumerate(kinds)]
-    tasks: list[PackedTask] = []
-    for number, node in enumerate(fleet):
-        free, cpus_milli, groups = node.gpus, node.cpus_milli, set[str]()
-        while free:
-            (gpus,) = chance.choices([size for size, _ in _SIZES if size <= free], [w for s, w in _SIZES if s <= free])
-            cpus = min(cpus_milli, gpus * chance.choice((6_000, 8_000, 8_000, 12_000)))
-            group = f"g{chance.randrange(max(1, nodes // 20))}" if chance.random() < 0.3 else None
-            free, cpus_milli = free - gpus, cpus_milli - cpus
-            task = PackedTask(f"t{number}-{free}", node.id, gpus, cpus, gpus << 36, node.labels, group)
-            tasks.append(replace(task, apart=None) if group in groups else task)
-            groups |= {group} if group else set()
-    chance.shuffle(tasks)
-    left, gpus_left = [], _TAKEN * 8 * nodes
-    for task in tasks:
-        if gpus_left <= 0:
-            break
-        gpus_left -= task.gpus
-        left.append(replace(task, locked=chance.random() < locked))
-    return fleet, left
 
 
 def repacked(fleet: list[PackedNode], tasks: list[PackedTask]) -> int:

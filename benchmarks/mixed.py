@@ -5,11 +5,11 @@
 Without `--trace`, jobs like those of Philly are generated, with gaps that give the load of the paper's window: 1,100
 GPUs' worth. Each cluster plays Cornucopia (`mended` and `literal` rules), Tiresias, SRTF with an oracle, FIFO and an
 ElasticFlow without deadlines without costs, then Cornucopia, Tiresias and SRTF under every model of a resize, then
-Cornucopia with 5 and 10 % of the batch jobs labelled interactive, with 5 and 10 % of each size inelastic, and with
-batches of as many logical shards as twice the request. `floor`: the interactive jobs alone, first come first served,
-which is the least that a rule has them wait that never preempts one. `value` is the mean completion time relative to
-Tiresias on the smallest cluster, both with the costs of an 8B LoRA; `missed` names the parts of the goal that are not
-met. `--goals-only` leaves out the plays that no part of the goal needs. The last line is one JSON object.
+Cornucopia with 5 and 10 % of the batch jobs labelled interactive, with 5 and 10 % of each class of sizes inelastic,
+and with batches of as many logical shards as twice the request. `floor`: the interactive jobs alone, first come first
+served, which is the least that a rule has them wait that never preempts one. `value` is the mean completion time
+relative to Tiresias on the smallest cluster, both with the costs of an 8B LoRA; `missed` names the parts of the goal
+that are not met. `--goals-only` leaves out the plays that no part of the goal needs. The last line is one JSON object.
 """
 
 from __future__ import annotations

@@ -264,6 +264,9 @@ POISONS: Mapping[Chore, tuple[_Poison, ...]] = {
         ("a decision fails over a running job", partial(_trip, "running"), _untrip, 4),
     ),
     Chore.TELL: (_refused("ticks"), _refused("job_events")),
+    Chore.LEND: (_refused("allocations"),),
+    Chore.EVICT: (_refused("runs"),),
+    Chore.GANGS: (_refused("jobs"),),
     Chore.PRICES: (*_strange_answers("offers"), ("garbled offers", _offer_garbage, _calm, 2)),
     Chore.HEARTBEATS: (
         ("silent machines that cannot be marked", _take_leave, _wake, _ROUNDS),

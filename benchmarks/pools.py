@@ -60,13 +60,14 @@ def play(folder: Path, jobs: int) -> list[tuple[float, float]]:
 class OwnHost:
     """One that has joined pool `lab`; what runs on it ends with it."""
 
-    def __init__(self, root: Path, client: allpass.Client) -> None:
+    def __init__(self, root: Path, client: allpass.Client, name: str = "box") -> None:
         root.mkdir(mode=0o711)
         smi = root / "nvidia-smi"
         smi.write_text(EmulatedGpus("A100 SXM4", 1, 40_960).script())
         smi.chmod(0o755)
-        client.create_pool("lab")
-        words = ["join", client.url, "--no-start", "--name", "box", "--nvidia-smi", str(smi), "--keep-free-gb", "0.1"]
+        if not any(pool.name == "lab" for pool in client.pools()):
+            client.create_pool("lab")
+        words = ["join", client.url, "--no-start", "--name", name, "--nvidia-smi", str(smi), "--keep-free-gb", "0.1"]
         token = client.create_pool_token("lab").token
         subprocess.run([*program_of(root), *words], input=token, text=True, check=True, stdout=subprocess.DEVNULL)
         self._argv = [*program_of(root), "run", "--with-machines"]

@@ -24,7 +24,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from app.core.eviction import (
     choose_victims,
 )
 from app.core.eviction.cover import GiveUp, cheapest_cover
+from app.simulator.classes.figures import figures_of
 from app.simulator.classes.jobs import equal_sizes, nodes_for, two_classes
 from app.simulator.classes.playing import TwoClassSetting, play_two_classes
 from app.simulator.classes.quota_histories import play_quota_history
@@ -217,16 +218,7 @@ def play(setting: Setting, _tell: Callable[[float], None]) -> Played:
     by_rule = {}
     for rule in EvictionRule:
         runs = play_two_classes(jobs, TwoClassSetting(nodes, rule, setting.seed))
-        spot = [run for run in runs if run.job.spot]
-        by_rule[rule.value] = {
-            "completion_s": statistics.mean((run.end_ms or 0) - run.job.submit_ms for run in spot) / 1000,
-            "evictions": sum(run.evictions for run in spot),
-            "wasted": sum(run.wasted_gpu_ms for run in spot) / sum(run.job.gpus * run.job.work_ms for run in spot),
-            "waiting_s": statistics.mean(
-                (run.first_start_ms or 0) - run.job.submit_ms for run in runs if not run.job.spot
-            )
-            / 1000,
-        }
+        by_rule[rule.value] = asdict(figures_of(runs))
     return Played(setting.sizes, setting.load, setting.saving, setting.seed, by_rule)
 
 

@@ -33,7 +33,10 @@ for _name in withheld_settings(os.environ, ()):
 collect_ignore = [] if os.environ.get("ALLPASS_TEST_CLIENTS") else ["clients"]
 
 # A busy machine is no bug, and the same checkout gives the same verdict. `HYPOTHESIS_PROFILE=explore` tries new cases.
-settings.register_profile("repeatable", deadline=None, print_blob=True, database=None, derandomize=True)
+settings.register_profile(
+    "repeatable", deadline=None, print_blob=True, database=None, max_examples=50, derandomize=True
+)
+settings.register_profile("sweep", settings.get_profile("repeatable"), max_examples=200)
 settings.register_profile("explore", deadline=None, print_blob=True, database=None, max_examples=300, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
@@ -56,6 +59,12 @@ _SWEEP_TIMEOUT_S = 7200  # for a test that plays all cases of a sweep one after 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out the files of tests/not_quick.txt, which take long")
     parser.addoption("--sweep", action="store_true", help="play all cases of every sweep, not only its sample (hours)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before any test is imported: a property keeps the number of cases that its module found."""
+    if config.getoption("--sweep") and "HYPOTHESIS_PROFILE" not in os.environ:
+        settings.load_profile("sweep")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

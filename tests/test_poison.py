@@ -68,7 +68,7 @@ async def test_good_jobs_do_not_notice(
     bench = Bench(postgres, 4, template=template_database, rounds=20, most_steps=60)
     cases = [case for case in every_case(schema) if case.group in ("row", "write", "chore", "action")]
     without = await bench.play([])
-    outcome = await bench.play(cases[:: len(cases) // _PLAYED])
+    outcome = await bench.play(cases[1 :: len(cases) // _PLAYED])
     assert {fate.state for fate in without.fates.values()} == {"succeeded"}
     assert outcome.disturbed(without) == {}
     assert (outcome.failures, outcome.server_errors) == ([], [])

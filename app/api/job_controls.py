@@ -1,4 +1,4 @@
-"""Steering a job while it lives: pause, resume, change, and ask why."""
+"""Steering a job while it lives: pause, resume, resize, change, and ask why."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from allpass.wire.controls import DeadlineOutlook, Explanation, JobUpdate, PauseRequest, Sentence
+from allpass.wire.controls import DeadlineOutlook, Explanation, JobUpdate, PauseRequest, ResizeRequest, Sentence
 from allpass.wire.jobs import Job
 from app.api.audit import Write, audited
 from app.api.auth import Reader, Submitter
@@ -24,6 +24,7 @@ from app.services.jobs.pause_job import pause_job
 from app.services.jobs.resume_job import resume_job
 from app.services.jobs.update_job import update_job
 from app.services.reading.explain_job import explain_job
+from app.services.sizes.resize_job import resize_job
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 ContextOf = Annotated[ApiContext, Depends(context_of)]
@@ -71,6 +72,34 @@ async def resume(
 
     async def act(write: Write) -> Job:
         await resume_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
+        return await read_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
+
+    return await answer_once(context, request, act, object_id=job_id)
+
+
+@router.post(
+    "/resize", operation_id="resize_job", summary="Change a job's number of GPUs", response_model=Job, responses=_WRITE
+)
+async def resize(
+    job_id: JobId,
+    body: ResizeRequest,
+    request: Request,
+    caller: Submitter,
+    context: ContextOf,
+    idempotency_key: IdempotencyHeader = None,
+) -> Response:
+    """Where it runs it goes on with so many, from one of its next steps and without a byte of its result changing: the
+    built-in fine-tuning can. More GPUs are its own at once; what it leaves is free when it has left it (the events
+    `resize_asked` and `gpus_changed`). A job that does not run begins with so many.
+
+    A conflict for a job that is over, moving, or about to change its GPUs already; as `not_elastic` for one whose code
+    keeps the GPUs that it began with; and as `no_room` where its machine has not so many that are free.
+    """
+    known_id(job_id, "job", "job")
+    now_ms = context.clock.now_ms()
+
+    async def act(write: Write) -> Job:
+        await resize_job(write.connection, context.ids, caller.project_id, job_id, body.gpus, now_ms=now_ms)
         return await read_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
 
     return await answer_once(context, request, act, object_id=job_id)

@@ -25,6 +25,7 @@ from app.db.jobs import reads as job_reads
 from app.db.jobs.reads import JobFilter, JobRow
 from app.db.merging.merges import newest_merges
 from app.db.money.idle import idle_micros
+from app.db.money.usage import discount_of_job
 from app.db.runs.results import results_of
 from app.errors import InvalidInput, NotFound
 from app.services.jobs.cancel_job import cancel_job
@@ -155,9 +156,10 @@ async def read_job(connection: Connection, project_id: str, job_id: str, *, now_
     moving = await transfer_of(connection, job_id, heard_after_ms=now_ms - HEARD_MS)
     transfer = None if moving is None else transfer_view(moving, now_ms)
     results = results_view(await results_of(connection, job_id))
-    idle = await idle_micros(connection, job_id)
+    idle, discount = await idle_micros(connection, job_id), await discount_of_job(connection, job_id)
     warnings = warnings_of(row.template)
-    return job_view(row, places.get(job_id), finish, merged.get(job_id), transfer, results, idle or None, warnings)
+    told = job_view(row, places.get(job_id), finish, merged.get(job_id), transfer, results, idle or None, warnings)
+    return told.model_copy(update={"spot_discount": discount or None})
 
 
 def read_states(texts: list[str]) -> frozenset[JobState]:

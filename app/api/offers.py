@@ -19,8 +19,10 @@ from app.api.requests import Cursor, Limit
 from app.api.views import instant, page
 from app.core.dated_prices import DatedPrices, day_of, is_old
 from app.core.model.node import Tier
+from app.core.pools import SharesNow, spot_price
 from app.db.offers.price_lists import dated_prices
 from app.db.offers.reads import OfferFilter, OfferRow, list_offers
+from app.db.pools.spot_shares import shares_now
 
 router = APIRouter(prefix="/v1", tags=["offers"])
 ContextOf = Annotated[ApiContext, Depends(context_of)]
@@ -46,16 +48,16 @@ async def get_offers(
     wanted = OfferFilter(gpu_type, tier, provider, max_price)
     async with context.database.transaction() as connection:
         rows = await list_offers(connection, wanted, seen_since_ms=oldest_ms, after=_after(cursor), limit=limit + 1)
-        lists = await dated_prices(connection)
+        lists, shares = await dated_prices(connection), await shares_now(connection)
     return page(
         rows,
         limit,
-        partial(_view, lists, fresh_since(context)),
+        partial(_view, lists, shares, fresh_since(context)),
         lambda row: text_cursor(":".join(map(str, row.cursor))),
     )
 
 
-def _view(lists: Mapping[str, DatedPrices], since: str, row: OfferRow) -> Offer:
+def _view(lists: Mapping[str, DatedPrices], shares: SharesNow, since: str, row: OfferRow) -> Offer:
     offer = row.offer
     as_of = day_of(lists, offer)
     return Offer(
@@ -70,6 +72,7 @@ def _view(lists: Mapping[str, DatedPrices], since: str, row: OfferRow) -> Offer:
         region=offer.region,
         price_per_hour=offer.price_per_hour.micros,
         price_per_gpu_hour=row.gpu_price,
+        spot_price_per_hour=spot_price(shares, offer),
         traffic_per_gb=row.offer.traffic_micros_per_gb or None,
         startup_ms=offer.startup_ms,
         mean_life_ms=offer.mean_life_ms or None,

@@ -158,10 +158,8 @@ def _tell_codes(operation: Json, status: int, response: Json) -> None:
 def _applies(code: ErrorCode, operation: Json) -> bool:
     if code is ErrorCode.IDEMPOTENCY_CONFLICT:
         return _takes_key(operation)
-    if code is ErrorCode.STEPS_WOULD_BE_LOST:
-        return operation.get("operationId") == "pause_job"
-    if code is ErrorCode.PRICE_FAR_OFF:
-        return operation.get("operationId") == "set_prices"
+    if code in _OF_OPERATION:
+        return operation.get("operationId") == _OF_OPERATION[code]
     if code is ErrorCode.FENCED:
         return "agent" in operation["tags"]
     if code in _OF_THE_STORE:
@@ -189,12 +187,19 @@ def _ref(media: Json) -> str:
     return str(media.get("schema", {}).get("$ref", "")).rpartition("/")[2]
 
 
+_OF_OPERATION: Mapping[ErrorCode, str] = {
+    ErrorCode.STEPS_WOULD_BE_LOST: "pause_job",
+    ErrorCode.NOT_ELASTIC: "resize_job",
+    ErrorCode.NO_ROOM: "resize_job",
+    ErrorCode.PRICE_FAR_OFF: "set_prices",
+}
 _OF_THE_STORE = (ErrorCode.STORE_UNAVAILABLE, ErrorCode.STORE_FULL, ErrorCode.STORE_MISCONFIGURED)
 _PARAMS: Mapping[ErrorCode, str] = {
     ErrorCode.INVALID_INPUT: "limit",
     ErrorCode.IDEMPOTENCY_CONFLICT: IDEMPOTENCY_KEY,
     ErrorCode.STEPS_WOULD_BE_LOST: "lose_steps",
     ErrorCode.PRICE_FAR_OFF: "prices",
+    ErrorCode.NO_ROOM: "gpus",
 }
 _MESSAGES: Mapping[ErrorCode, str] = {
     ErrorCode.INVALID_REQUEST: "the request cannot be understood",
@@ -211,6 +216,10 @@ _MESSAGES: Mapping[ErrorCode, str] = {
     ErrorCode.STEPS_WOULD_BE_LOST: f"lose_steps: pausing {example_id('job')} now would lose 12 steps: it is at step "
     "412, and what it has done since the checkpoint of step 400 is not kept (pipe is not a regular file). Mend that "
     "and wait for the next checkpoint, or pause it with lose_steps: true",
+    ErrorCode.NOT_ELASTIC: f"{example_id('job')} cannot change its GPUs now: it is being started; try again when it "
+    "runs",
+    ErrorCode.NO_ROOM: f"gpus: {example_id('job')} cannot have 6 where it is: its machine has 4 x A100. It can have 4; "
+    "to have 6 on another machine, pause it, resize it and resume it",
     ErrorCode.PRICE_FAR_OFF: "prices: more than three times the price in use, or less than a third of it (H100: "
     "$39.50/h, where $3.9492/h is used now). Nothing was changed; send it again with confirm: true if it is meant",
     ErrorCode.FENCED: f"the run no longer holds {example_id('job')}: another one does",

@@ -1,4 +1,4 @@
-"""Examples of what owners of the installation settle: limits, names of models, pools of own machines."""
+"""Examples of what owners of the installation settle: limits, names of models, projects, pools of own machines."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ LIMITS: Final[Mapping[str, Any]] = {
 POOL_REQUEST: Final[Mapping[str, Any]] = {
     "name": "lab",
     "price_usd": 0.4,
+    "spot_share": 0.3,
+    "grace_s": 300,
     "preference": 1,
     "projects": ["research"],
     "hours": "mon-fri 20:00-08:00, sat-sun 00:00-24:00",
     "most_gpus": 8,
+    "quotas": {"research": 6},
     "labels": {"rack": "a4"},
 }
 POOL_HOST: Final[Mapping[str, Any]] = {
@@ -52,10 +55,13 @@ POOL: Final[Mapping[str, Any]] = {
     "launcher": "joined",
     "state": "open",
     "price_per_gpu_hour": 400_000,
+    "spot_share": 0.3,
+    "grace_s": 300,
     "preference": 1,
     "projects": [example_id("proj")],
     "hours": "mon-fri 20:00-08:00, sat-sun 00:00-24:00",
     "most_gpus": 8,
+    "quotas": {example_id("proj"): 6},
     "labels": {"rack": "a4"},
     "hosts": [POOL_HOST],
     "drains_at": None,
@@ -73,6 +79,7 @@ _FACTS: Final[Mapping[str, Any]] = {
 _MACHINE: Final[str] = example_id("mach")
 OWNER_REQUESTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "ModelNameRequest": MODEL_NAME_REQUEST,
+    "ProjectChange": {"default_class": "spot"},
     "PoolRequest": POOL_REQUEST,
     "PoolChange": {"most_gpus": 4, "hours": ""},
     "PoolTokenRequest": {"joins": 8, "valid_s": 3600},

@@ -22,10 +22,13 @@ from app.core.memory import Range, Training
 from app.core.memory.calibration import Calibrations
 from app.core.memory.exact import can_be_run, is_near
 from app.core.options import Option, Quote
+from app.core.pools import SharesNow, parts_of, spot_price
+from app.core.spot_share import at_share
 from app.core.throughput import Throughput
 from app.db.learning.calibrations import newest_calibrations, step_rows
 from app.db.offers.listed import recent_offers
 from app.db.offers.price_lists import dated_prices
+from app.db.pools.spot_shares import shares_now
 from app.services.jobs.plan_job import PROFILE, JobPlan, Mend, plan_job
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=OwnPath)
@@ -54,17 +57,17 @@ async def ask_plan(
         offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=context.settings.offers_gone_after_ms)
         steps = await step_rows(connection, caller.project_id)
         known = Calibrations(await newest_calibrations(connection, caller.project_id))
-        lists = await dated_prices(connection)
+        lists, shares = await dated_prices(connection), await shares_now(connection)
     async with request.app.state.planning:
         planned = await asyncio.to_thread(plan_job, body, offers, Throughput.of(steps), known, now_ms=now_ms)
 
     async def act(write: Write) -> Plan:
-        return _dated(_view(body, planned), lists, fresh_since(context))
+        return _dated(_view(body, planned, shares), lists, fresh_since(context))
 
     return await answer_once(context, request, act)
 
 
-def _view(asked: PlanRequest, planned: JobPlan) -> Plan:
+def _view(asked: PlanRequest, planned: JobPlan, shares: SharesNow) -> Plan:
     return Plan(
         model=planned.model,
         parameters=planned.parameters,
@@ -77,7 +80,7 @@ def _view(asked: PlanRequest, planned: JobPlan) -> Plan:
         host_bytes=planned.host_bytes,
         chosen=planned.chosen,
         reason=planned.reason,
-        options=[_option(each) for each in planned.options],
+        options=[_option(each, shares) for each in planned.options],
         config=dict(planned.config),
         exact=asked.exact,
         remedies=[_remedy(each) for each in planned.mends],
@@ -94,7 +97,7 @@ def _dated(plan: Plan, lists: Mapping[str, DatedPrices], since: str) -> Plan:
     return plan
 
 
-def _option(option: Option) -> PlanOption:
+def _option(option: Option, shares: SharesNow) -> PlanOption:
     found = option.estimated
     return PlanOption.model_validate(
         {
@@ -111,7 +114,7 @@ def _option(option: Option) -> PlanOption:
             "process": _range(found.process),
             "step_ms": None if option.step is None else option.step.ms,
             "step_source": None if option.step is None else option.step.source,
-            "offers": [_offer(quote) for quote in option.quotes],
+            "offers": [_offer(quote, shares) for quote in option.quotes],
         }
     )
 
@@ -124,16 +127,19 @@ def _decided(option: Option) -> dict[str, Any]:
     return {"exact": True, "tables": tables, "raised": decided.raised}
 
 
-def _offer(quote: Quote) -> PlanOffer:
-    offer = quote.offer
+def _offer(quote: Quote, shares: SharesNow) -> PlanOffer:
+    offer, cost = quote.offer, None if quote.cost is None else quote.cost.micros
+    parts = parts_of(shares, offer)
     return PlanOffer(
         tier=offer.tier.value,
         provider=offer.provider,
         offer_id=offer.offer_id,
         price_per_hour=offer.price_per_hour.micros,
+        spot_price_per_hour=spot_price(shares, offer),
         startup_ms=offer.startup_ms,
         duration_ms=quote.duration_ms,
-        cost=None if quote.cost is None else quote.cost.micros,
+        cost=cost,
+        spot_cost=None if cost is None or parts is None else at_share(cost, parts),
         in_time=quote.in_time,
         steps_in_time=quote.steps_in_time,
     )

@@ -7,6 +7,7 @@ from typing import Any
 from allpass.wire.pools import Pool, PoolHost, PoolHostGpu
 from app.api.views import instant, instant_or_none, labels_view
 from app.core.model.pool import OwnHost
+from app.core.spot_share import FULL
 from app.db.pools.hosts import HostRow
 from app.services.pools.show_pools import ShownPool
 
@@ -18,10 +19,13 @@ def pool_view(shown: ShownPool) -> Pool:
         launcher=pool.launcher,
         state=shown.state,
         price_per_gpu_hour=pool.price.micros,
+        spot_share=pool.spot_parts / FULL,
+        grace_s=None if pool.grace_ms is None else pool.grace_ms // 1000,
         preference=pool.preference,
         projects=list(pool.projects),
         hours=shown.row.hours,
         most_gpus=pool.most_gpus,
+        quotas=dict(pool.quotas),
         labels=labels_view(shown.row.labels),
         hosts=[host_view(one.row, one.seen, one.state) for one in shown.hosts],
         drains_at=instant_or_none(pool.drains_ms),

@@ -87,10 +87,11 @@ async def get(pool: PoolInPath, caller: Reader, context: ContextOf) -> wire.Pool
 async def change(
     pool: PoolInPath, body: wire.PoolChange, request: Request, caller: Owner, context: ContextOf
 ) -> wire.Pool:
-    """What is named changes, for whatever starts from now on; what runs there goes on as it began."""
+    """What is named changes, for whatever starts from now on; what runs there goes on as it began. `spot_share` alone
+    counts at once, for what runs there as well."""
     now_ms = context.clock.now_ms()
     async with audited(context, request, pool) as write:
-        await change_pool(write.connection, pool, body)
+        await change_pool(write.connection, pool, body, now_ms=now_ms)
         return pool_view(await show_pool(write.connection, pool, now_ms=now_ms))
 
 

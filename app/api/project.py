@@ -45,5 +45,6 @@ def project_view(row: ProjectRow) -> Project:
         name=row.name,
         created_at=instant(row.created_ms),
         ahead=row.ahead,
+        default_class=row.default_class.value,
         archived_at=instant_or_none(row.archived_ms),
     )

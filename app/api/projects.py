@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from allpass.wire.access import CreatedKey, KeyRequest
 from allpass.wire.base import Name, Page
-from allpass.wire.project import CreatedProject, Project, ProjectRequest
-from app.api.audit import Write, author_of
+from allpass.wire.project import CreatedProject, Project, ProjectChange, ProjectRequest
+from app.api.audit import Write, audited, author_of
 from app.api.auth import Owner
 from app.api.context import ApiContext, context_of
 from app.api.cursors import id_cursor
@@ -20,10 +20,17 @@ from app.api.once import answer_once
 from app.api.project import project_view
 from app.api.requests import Cursor, IdempotencyHeader, Limit, ProjectId
 from app.api.views import page
+from app.core.model.job import PriorityClass
 from app.db.access.audit import add_entry
 from app.db.access.projects import list_projects
 from app.errors import Conflict
-from app.services.access.change_projects import close_project, create_project, held_project, reopen_project
+from app.services.access.change_projects import (
+    close_project,
+    create_project,
+    held_project,
+    reopen_project,
+    settle_default_class,
+)
 from app.services.access.issue_key import CREATED, issue_key
 
 router = APIRouter(prefix="/v1", tags=["projects"])
@@ -67,6 +74,22 @@ async def list_(
     async with context.database.transaction() as connection:
         found = await list_projects(connection, name=name, before=before, limit=limit + 1)
     return page(found, limit, project_view, lambda row: row.project_id)
+
+
+@router.patch(
+    "/projects/{project_id}",
+    operation_id="change_project",
+    summary="Change a project",
+    responses=documented(401, 403, 404, 413, 422, 503),
+)
+async def change(
+    project_id: ProjectId, body: ProjectChange, request: Request, caller: Owner, context: ContextOf
+) -> Project:
+    """For the jobs that are submitted from now on and say nothing else; those that there are stay as they are."""
+    async with audited(context, request, project_id) as write:
+        changed = await settle_default_class(write.connection, project_id, PriorityClass(body.default_class))
+        await _note_there(write, request, project_id, context)
+        return project_view(changed)
 
 
 @router.post(

@@ -91,6 +91,7 @@ def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
             "epoch": 0,
             "moves": 0,
             "faults": 0,
+            "evictions": 0,
             "step": 0,
             "total_steps": stated.total_steps,
             "checkpoint_step": None,
@@ -104,6 +105,7 @@ def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
             "ended_at": None,
             "cost": 0,
             "idle_cost": None,
+            "spot_discount": None,
             "max_cost": stated.max_cost_micros,
             "max_duration_s": _seconds(stated.max_duration_ms),
             "max_hourly": stated.max_hourly_micros,
@@ -152,6 +154,7 @@ def job_view(
         epoch=row.epoch,
         moves=row.moves,
         faults=row.faults,
+        evictions=row.evictions,
         step=row.step,
         total_steps=row.total_steps,
         checkpoint_step=row.checkpoint_step,
@@ -341,6 +344,7 @@ def where_view(place: PlaceRow) -> Where:
     return Where.model_validate(
         {
             "node_id": place.node_id,
+            "nodes": place.nodes,
             "provider": place.provider,
             "tier": place.tier,
             "gpu_type": place.gpu_type,

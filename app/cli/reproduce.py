@@ -1,12 +1,16 @@
-"""`allpass reproduce`: the evaluation of the Allpass paper, on any trace."""
+"""`allpass reproduce`: the evaluations of papers, each on any trace; the Allpass paper's where none is named."""
 
 from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from allpass.cli.group import Group
+from app.cli.reproduce_cornucopia import cornucopia
+from app.cli.reproduce_spotgpu import spotgpu
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +19,31 @@ if TYPE_CHECKING:
     from app.simulator.reproduction.experiments import Reproduced
 
 
-def reproduce(
+USUAL = "allpass"
+
+
+class PapersGroup(Group):
+    """`allpass reproduce --trace FILE` is the Allpass paper, as it was when there was no other."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing and (not args or (args[0].startswith("-") and args[0] != "--help")):
+            args = [USUAL, *args]
+        return super().parse_args(ctx, args)
+
+
+reproduce = typer.Typer(cls=PapersGroup, rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+
+
+@reproduce.callback()
+def papers() -> None:
+    """Example: allpass reproduce --trace philly200.csv
+
+    Play a paper's evaluation and put its figures beside ours: the Allpass paper unless another is named.
+    """
+
+
+@reproduce.command(USUAL)
+def allpass_paper(
     trace: Annotated[
         Path | None,
         typer.Option("--trace", help="csv or csv.gz, taken as it is; default: generated jobs, scaled as in the paper."),
@@ -27,7 +55,7 @@ def reproduce(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Tables as Markdown.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One object with all figures.")] = False,
 ) -> None:
-    """Example: allpass reproduce --trace philly200.csv
+    """Example: allpass reproduce allpass --trace philly200.csv
 
     Simulate section 5 of the Allpass paper and put its figures beside ours.
     Three policies stand for its Allpass: allpass-paper is its algorithms to the letter, allpass-drain also rents a node
@@ -52,6 +80,10 @@ def reproduce(
         typer.echo(telling.markdown(found), nl=False)
     else:
         _show(found)
+
+
+reproduce.command("cornucopia")(cornucopia)
+reproduce.command("spotgpu")(spotgpu)
 
 
 def _show(found: Reproduced) -> None:

@@ -31,14 +31,15 @@ def traces() -> None:
 
 @trace.command("import")
 def import_(
-    source: Annotated[str, typer.Argument(help="philly, helios, acme or alibaba, or what a package reads.")],
+    source: Annotated[str, typer.Argument(help="philly, helios, acme, alibaba or chronus, or what a package reads.")],
     file: Annotated[Path, typer.Argument(help="The file as it was published; may be packed with gzip.")],
     out: Out = None,
 ) -> None:
     """Example: allpass trace import acme trace_seren.csv -o seren.csv.gz
 
     Read the published log of a cluster, which you download yourself: cluster_job_log of Philly, cluster_log.csv of
-    Helios, trace_seren.csv or trace_kalos.csv of Acme, openb_pod_list_default.csv or pai_task_table.csv of Alibaba.
+    Helios, trace_seren.csv or trace_kalos.csv of Acme, openb_pod_list_default.csv or pai_task_table.csv of Alibaba,
+    trace_job_Philly_MIX1.csv of Chronus.
     What never ran on a GPU is left out.
     """
     from app.simulator.traces.importing import import_trace  # help is listed without loading the simulator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.core.model.job import JobState
@@ -52,6 +52,19 @@ def begin_run(
         runs.append(run)
         entries.append(told)
     return Begun(tuple(runs), tuple(entries))
+
+
+def begin_gang(ids: IdSource, job: PlacedJob, held: Sequence[Held], reason: str) -> Begun:
+    """Of a job on several machines each has a run, with an epoch of its own. The one that leads holds the job's, which
+    is the last of them: what the others write never counts."""
+    count = len(held)
+    leader = replace(job, next_epoch=job.next_epoch + count - 1)
+    first, told = _begin(ids, leader, held[0], reason, {"nodes": [one.node_id for one in held]})
+    runs = [replace(first, node_rank=0)]
+    for rank, one in enumerate(held[1:], start=1):
+        member, _ = _begin(ids, replace(job, next_epoch=job.next_epoch + rank - 1), one, reason, {})
+        runs.append(replace(member, member_of=first.run_id, node_rank=rank))
+    return Begun(tuple(runs), (told,))
 
 
 def _begin(

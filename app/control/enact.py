@@ -14,7 +14,17 @@ from app.control.placing import Placement, place
 from app.core.layout import Layout
 from app.core.model.job import JobState
 from app.core.model.merge import MergeMode
-from app.core.model.plan import Action, Demote, Merge, Migrate, MoveOut, Provision, Release, Split
+from app.core.model.plan import (
+    AssignGang,
+    Demote,
+    Enactable,
+    Merge,
+    Migrate,
+    MoveOut,
+    Provision,
+    Release,
+    Split,
+)
 from app.core.model.run import RunState, StopMode
 from app.db.connection import Connection
 from app.db.decisions.enactment import attempt, held_gpus, jobs_of_run, node_of_run
@@ -33,7 +43,7 @@ log = logging.getLogger(__name__)
 async def enact(
     connection: Connection,
     context: ControlContext,
-    actions: Sequence[Action | MoveOut],
+    actions: Sequence[Enactable],
     *,
     now_ms: int,
     layouts: Mapping[str, Layout] | None = None,
@@ -64,7 +74,7 @@ async def enact(
 async def _enact_one(
     connection: Connection,
     context: ControlContext,
-    action: Action | MoveOut,
+    action: Enactable,
     found: Mapping[str, int],
     layouts: Mapping[str, Layout],
     *,
@@ -88,7 +98,7 @@ async def _enact_one(
 
 async def enact_apart(
     context: ControlContext,
-    actions: Sequence[Action | MoveOut],
+    actions: Sequence[Enactable],
     *,
     now_ms: int,
     layouts: Mapping[str, Layout] | None = None,
@@ -118,7 +128,7 @@ async def enact_apart(
 
 
 async def _one_by_one(
-    context: ControlContext, actions: Sequence[Action | MoveOut], *, now_ms: int, layouts: Mapping[str, Layout] | None
+    context: ControlContext, actions: Sequence[Enactable], *, now_ms: int, layouts: Mapping[str, Layout] | None
 ) -> list[Dropped]:
     dropped: list[Dropped] = []
     for action in actions:
@@ -134,17 +144,19 @@ async def _one_by_one(
     return dropped
 
 
-def _rows_of(action: Action | MoveOut) -> set[str]:
+def _rows_of(action: Enactable) -> set[str]:
     rows = {row_id for row_id, _version in action.versions}
     for name in ("job_id", "companion_id", "run_id", "node_id", "for_job_id"):
         row_id = getattr(action, name, None)
         if row_id is not None:
             rows.add(row_id)
+    if isinstance(action, AssignGang):
+        rows |= {place.node_id for place in action.places}
     return rows
 
 
 async def _tell_dropped(
-    connection: Connection, action: Action | MoveOut, why: str, found: Mapping[str, int], *, now_ms: int
+    connection: Connection, action: Enactable, why: str, found: Mapping[str, int], *, now_ms: int
 ) -> None:
     event = drop_event(action, why)
     if isinstance(action, Release):
@@ -159,7 +171,7 @@ async def _tell_dropped(
 async def _carry_out_laid_out(
     connection: Connection,
     context: ControlContext,
-    action: Action | MoveOut,
+    action: Enactable,
     layouts: Mapping[str, Layout],
     *,
     now_ms: int,
@@ -174,7 +186,7 @@ async def _carry_out_laid_out(
     await set_layout(connection, told.job_id, layout.as_json())
 
 
-async def _carry_out(connection: Connection, context: ControlContext, action: Action | MoveOut, *, now_ms: int) -> None:
+async def _carry_out(connection: Connection, context: ControlContext, action: Enactable, *, now_ms: int) -> None:
     match action:
         case Demote():
             await _demote(connection, context, action, now_ms=now_ms)

@@ -18,7 +18,7 @@ from app.control.dropping import Dropped
 from app.control.each import each
 from app.core.model.health import Chore, PartKind
 from app.core.model.job import PLACEABLE_JOB_STATES, PauseReason
-from app.core.model.plan import Action, ActionKind, MoveOut, Provision, Release
+from app.core.model.plan import ActionKind, Enactable, Provision, Release
 from app.db.connection import Connection
 from app.db.decisions.item_failures import FailureKey, ItemFailure, add_failure, delete_failures
 from app.db.jobs.steering import lock_standing
@@ -28,7 +28,7 @@ from app.services.jobs.hold_job import hold_job
 
 HELD_AFTER = 3  # failures in a row
 MOST_HELD = 10  # where more jobs than that fail at once, none of them is to blame
-AnyAction = TypeVar("AnyAction", bound=Action | MoveOut)
+AnyAction = TypeVar("AnyAction", bound=Enactable)
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
@@ -60,7 +60,7 @@ RESTS_MS: Mapping[int, int] = {1: 1_000, 2: 2_000} | {3 + n: min(_MINUTE_MS << n
 _RELEASE_RESTS_MS = {1: 1_000, 2: 2_000, 3: 10_000, 4: 30_000, 5: _MINUTE_MS, 6: 5 * _MINUTE_MS}
 
 
-def failure_key(action: Action | MoveOut) -> FailureKey:
+def failure_key(action: Enactable) -> FailureKey:
     """Whose failure it is, and of what."""
     if isinstance(action, Release):
         return action.node_id, EFFORTS[action.kind]
@@ -81,7 +81,7 @@ def due(actions: Sequence[AnyAction], failures: Mapping[FailureKey, ItemFailure]
 
 async def note_outcomes(
     context: ControlContext,
-    actions: Sequence[Action | MoveOut],
+    actions: Sequence[Enactable],
     dropped: Sequence[Dropped],
     failures: Mapping[FailureKey, ItemFailure],
 ) -> None:

@@ -27,11 +27,13 @@ from app.db.nodes.lifecycle import (
     stopping_runs,
     unowned_serverless,
 )
+from app.db.runs.members import unsettled_gangs
 from app.db.transitions import Event, add_node_event, move_node
 from app.errors import ProviderError
 from app.ports.objects import ObjectStore
 from app.ports.provider import Machine, MachineStatus
 from app.services.checkpoints.follow_transfers import still_comes
+from app.services.gangs.settle_exits import settle_late, settle_silent
 from app.services.moves.hand_jobs_on import hand_jobs_on
 from app.services.nodes.give_machine_back import NEVER_CAME
 from app.services.nodes.lose_node import lose_node
@@ -74,10 +76,10 @@ class Heartbeats:
             coming = await nodes_in(connection, _COMING)
             ready = await nodes_in(connection, (NodeState.READY, NodeState.UNREACHABLE))
             draining = await nodes_in(connection, (NodeState.DRAINING,))
-            leaving = await stopping_runs(
-                connection, asked_before_ms=now_ms - as_ms(self._context.settings.stop_grace_s)
-            )
+            grace_ms = as_ms(self._context.settings.stop_grace_s)
+            leaving = await stopping_runs(connection, now_ms=now_ms, usual_grace_ms=grace_ms)
             unowned = await unowned_serverless(connection)
+            unsettled = await unsettled_gangs(connection, before_ms=now_ms - grace_ms - _KILL_MARGIN_MS)
         silences = [self._silence_ms(node, heard_from_ms, now_ms) for node in ready]
         self._quiet = min(silences, default=self._unreachable_ms + 1) > self._unreachable_ms
         # When nobody at all is heard any more, it is more likely that we are deaf than that all of them died.
@@ -100,6 +102,11 @@ class Heartbeats:
         await each_by_itself(self._context, Chore.HEARTBEATS, nodes, look_after, named=lambda node: node.node_id)
         await each_by_itself(self._context, Chore.HEARTBEATS, leaving, see_out, named=lambda run: run.run_id)
         await each(self._context, Chore.HEARTBEATS, unowned, self._release_unowned)
+
+        async def settle(connection: Connection, run_id: str) -> None:
+            await settle_late(connection, self._context.ids, run_id, now_ms=now_ms)
+
+        await each(self._context, Chore.HEARTBEATS, unsettled, settle)
 
     def _cut_off(self, error: ProviderError) -> bool:
         """Whether it may be our own network that fails: no agent and no provider is heard, nor was one lately. Nothing
@@ -179,6 +186,7 @@ class Heartbeats:
             event = Event("node_unreachable", f"no word from its agent for {silence_ms // 1000} s")
             unreachable = NodeState.UNREACHABLE
             await move_node(connection, node_id, unreachable, event, now_ms=now_ms, unreachable_since_ms=now_ms)
+            await settle_silent(connection, self._context.ids, node_id, now_ms=now_ms)
 
     async def _mark_back(self, node_id: str) -> None:
         async with self._context.database.transaction() as connection:
@@ -215,7 +223,7 @@ class Heartbeats:
     async def _see_out(self, run: StoppingRun, heard_from_ms: int, now_ms: int) -> None:
         """A run that was told to stop and is still there although its agent had all the time it needs, and somebody
         to tell that it has left. An upload may last as long as something of it arrives, up to a limit."""
-        since_ms = max(run.stop_asked_ms, heard_from_ms) + as_ms(self._context.settings.stop_grace_s)
+        since_ms = max(run.stop_asked_ms, heard_from_ms) + run.grace_ms
         killed = run.stop_mode is StopMode.KILL
         if killed:
             why = "" if now_ms > since_ms + _KILL_MARGIN_MS else None

@@ -12,10 +12,13 @@ from app.control.context import ControlContext, as_ms
 from app.control.dropping import Dropped
 from app.control.each import in_batches
 from app.control.enact import enact_apart
+from app.control.evict import Evictor
 from app.control.failed_actions import due, note_outcomes
 from app.control.failed_decisions import choose, note_failures
+from app.control.gangs import GangPlacer
 from app.control.images import want_images
 from app.control.judge import sound_plan
+from app.control.lend import Lender
 from app.control.observe import Observation, observe
 from app.control.record import Records
 from app.control.telling import Telling
@@ -66,6 +69,9 @@ class ControlLoop:
         self._memory = Memory()
         self._board = KeptBoard()
         self._telling = Telling()
+        self._lender = Lender(context)
+        self._evictor = Evictor(context)
+        self._gangs = GangPlacer(context)
         self._looked: Looked | None = None
         self._wake_at_ms: int | None = None
         self._requested: str | None = None
@@ -103,7 +109,7 @@ class ControlLoop:
                 return None
             await self._resume_state()
             started = time.monotonic()
-            seen = await self._observe()
+            seen = await self._gangs.place(await self._evictor.keep(await self._observe()))
             told = self._telling.begin(seen.snapshot.jobs, seen.snapshot.now_ms)
             config = replace(self._config, told=told)
             decided = await asyncio.to_thread(self._choose, seen, config)
@@ -122,7 +128,8 @@ class ControlLoop:
     async def _finished(self) -> None:
         health = self._context.health
         await health.finished(PartKind.CHORE, Chore.DECIDE, every_s=self._context.settings.tick_s)
-        await health.finished(PartKind.CHORE, Chore.TELL, every_s=None)
+        for chore in (Chore.TELL, Chore.LEND, Chore.EVICT, Chore.GANGS):
+            await health.finished(PartKind.CHORE, chore, every_s=None)
 
     async def _observe(self) -> Observation:
         seen = await observe(self._context, self._memory)
@@ -137,7 +144,17 @@ class ControlLoop:
         that failed is to be tried again; never at once again."""
         now_ms = seen.snapshot.now_ms
         wakes = [now_ms + as_ms(self._context.settings.poll_s)] if dropped or len(plan.actions) == _MOST_ACTIONS else []
-        wakes += [at_ms for at_ms in (seen.next_try_ms(), self._telling.wake_ms()) if at_ms is not None]
+        wakes += [
+            at_ms
+            for at_ms in (
+                seen.next_try_ms(),
+                self._telling.wake_ms(),
+                self._lender.wake_at_ms,
+                self._evictor.wake_at_ms,
+                self._gangs.wake_at_ms,
+            )
+            if at_ms is not None
+        ]
         if plan.wake_at_ms is not None and plan.wake_at_ms > now_ms:
             wakes.append(plan.wake_at_ms)
         return min(wakes, default=None)
@@ -212,6 +229,8 @@ class ControlLoop:
             await note_outcomes(self._context, plan.actions, dropped, seen.failures)
         await want_images(self._context, plan.images)
         await in_batches(self._context, Chore.TELL, plan.waiting, set_wait_reasons, at_once=_WAITING_AT_ONCE)
+        await self._lender.follow(snapshot, plan)
+        await self._evictor.follow(snapshot, plan, self._lender.helped, self._gangs.kept_hosts)
         if decided.plan.actions or self._is_due(now_ms):
             stored = await self._records.keep(
                 decided,

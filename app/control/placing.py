@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 
-from app.control.begin_run import Held, begin_run
+from app.control.begin_run import Held, begin_gang, begin_run
 from app.control.context import ControlContext
 from app.control.dropping import Dropped, MovedOnError, check_versions, drop_event
 from app.control.renting import Rentals, free_place
 from app.core.layout import Layout
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
-from app.core.model.plan import Assign, Provision, Start
+from app.core.model.plan import Assign, AssignGang, Provision, ProvisionGang, Start
 from app.core.model.run import RunPurpose
 from app.db.connection import Connection
 from app.db.decisions.enactment import PlacedJob, Places, attempt, jobs_to_place, places_on
@@ -28,7 +29,7 @@ from app.errors import Fenced, Unavailable
 from app.services.kit.capability import Beginning
 from app.services.runs.capabilities import jobs_beside
 
-Placement = Start | Assign | Provision
+Placement = Start | Assign | Provision | AssignGang | ProvisionGang
 
 
 log = logging.getLogger(__name__)
@@ -116,6 +117,9 @@ class Placing:
         named = {job_of(one) for one in actions} | {job_id for ids in beside.values() for job_id in ids}
         jobs = await jobs_to_place(connection, named)
         offers = [one.offer for one in actions if isinstance(one, Start | Provision)]
+        offers += [offer for one in actions if isinstance(one, ProvisionGang) for offer in one.offers]
+        node_ids = {one.node_id for one in actions if isinstance(one, Assign)}
+        node_ids |= {place.node_id for one in actions if isinstance(one, AssignGang) for place in one.places}
         projects = {job.project_id for job in jobs.values()}
         return cls(
             context=context,
@@ -123,7 +127,7 @@ class Placing:
             jobs=jobs,
             merges=await open_merges_of(connection, {job_id for job_id, _purpose in beginning}),
             beside=beside,
-            places=await places_on(connection, {one.node_id for one in actions if isinstance(one, Assign)}),
+            places=await places_on(connection, node_ids),
             rentals=await Rentals.read(connection, context, offers, projects, now_ms=now_ms) if offers else None,
         )
 
@@ -136,6 +140,10 @@ class Placing:
                 self._assign(action, layout)
             case Provision():
                 self._provision(action)
+            case AssignGang():
+                self._assign_gang(action)
+            case ProvisionGang():
+                self._provision_gang(action)
 
     def tell(self, job_id: str, event: Event) -> None:
         """Something happened to a job that is there."""
@@ -180,6 +188,41 @@ class Placing:
             self.tell(
                 job.job_id, Event("node_rented", action.reason, {"node_id": node.node_id, "offer": node.offer.key})
             )
+
+    def _assign_gang(self, action: AssignGang) -> None:
+        """All of its machines, or none."""
+        job = self._placeable(action.job_id)
+        held = []
+        for place in action.places:
+            tier = free_place(place.node_id, self.places.get(place.node_id), place.gpu_indices)
+            held.append(Held(place.node_id, tier, place.gpu_indices))
+        begun = begin_gang(self.context.ids, job, held, action.reason)
+        last = max(run.epoch for run in begun.runs)
+        self.jobs[job.job_id] = replace(job, state=JobState.STARTING, next_epoch=last + 1)
+        self._runs += begun.runs
+        self._told += begun.told
+        for place in action.places:
+            places = self.places[place.node_id]
+            self.places[place.node_id] = replace(places, taken=places.taken | set(place.gpu_indices))
+            self._occupied.append(place.node_id)
+
+    def _provision_gang(self, action: ProvisionGang) -> None:
+        """Limits and budgets are asked for each, with those before it: where one may not be rented, none is."""
+        assert self.rentals is not None
+        job = self._placeable(action.job_id)
+        before = copy(self.rentals)
+        rented = []
+        try:
+            for offer in action.offers:
+                rented.append(self.rentals.rent(job, offer, action.reason))
+                self.rentals.count(rented[-1])
+        except MovedOnError:
+            self.rentals = before
+            raise
+        self._nodes += rented
+        nodes = [node.node_id for node in rented]
+        told = {"node_ids": nodes, "offers": [offer.key for offer in action.offers]}
+        self.tell(job.job_id, Event("node_rented", action.reason, told))
 
     def _placeable(self, job_id: str) -> PlacedJob:
         job = self.jobs.get(job_id)

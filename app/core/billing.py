@@ -12,18 +12,22 @@ adds what is missing to `cost` at the provider's own end time. So every sum of l
 often the meter was read. Only when the provider's figure is below what it had already earned by its price and our
 proof of life (a clock that runs ahead of ours, a refund) is the ledger above the bill; nothing is then written, and
 `MeterReading.overmetered` tells the difference so that the caller can put it on record.
+
+What spot jobs alone hold they pay a share of (`app.core.spot_share`). Such a line says what is paid and what is not,
+the discount; its part of the bill is both together.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
 from app.core.model.money import MS_PER_HOUR, ZERO, Money
 from app.core.model.node import BillingRule
+from app.core.spot_share import FULL, SpotShare, paid_of, share_at
 
 
 class Payer(StrEnum):
@@ -40,7 +44,7 @@ class Occupancy:
     """GPUs of the node held for one job of one run, in [from_ms, to_ms); `to_ms` None: still held.
 
     `companion_of`: the run in whose process this one trains, on the very same GPUs. `tokens`: what it has processed
-    since the meter was last read.
+    since the meter was last read. `is_spot`: its job gives the GPUs back when a guaranteed one needs them.
     """
 
     run_id: str
@@ -50,6 +54,7 @@ class Occupancy:
     to_ms: int | None = None
     companion_of: str | None = None
     tokens: int = 0
+    is_spot: bool = False
 
     @property
     def process(self) -> str:
@@ -59,7 +64,9 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """A node as the meter sees it. `metered` is the sum of all lines written so far, up to `metered_until_ms`.
+    """A node as the meter sees it. `metered` is the sum of all lines written so far, up to `metered_until_ms`, with
+    their discounts: at the full price. `spot_shares`: what spot jobs pay of it, and since when. `carried`: see
+    `paid_of`.
 
     `billed_from_ms` is the provider's own time. `ready_ms` None: its agent has not called home (all is boot).
     """
@@ -73,11 +80,14 @@ class Meter:
     metered_until_ms: int | None = None  # None: never read
     metered: Money = ZERO
     orphan: bool = False  # of nobody: nothing of it is anybody's run or boot
+    spot_shares: tuple[SpotShare, ...] = ()
+    carried: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """A positive amount for [from_ms, to_ms). `run` lines name run and job; `boot` lines the job it was rented for."""
+    """What is paid for [from_ms, to_ms), and the discount that a spot job has: together more than nothing. `run` lines
+    name run and job; `boot` lines the job it was rented for."""
 
     payer: Payer
     run_id: str | None
@@ -85,6 +95,7 @@ class LedgerLine:
     from_ms: int
     to_ms: int
     amount: Money
+    discount: Money = ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,7 @@ class MeterReading:
     metered_until_ms: int
     metered: Money
     overmetered: Money = ZERO
+    carried: int = 0
 
 
 def cost(rule: BillingRule, price_per_hour: Money, from_ms: int, to_ms: int) -> Money:
@@ -136,26 +148,31 @@ def split(
 
     `until_ms`: a moment at which the machine is known to have run; on the `final` reading the provider's own end
     time. `billed`: the provider's own total, when it tells one; it is used on the final reading only, in place of
-    `cost`. `occupancies` must hold all that touch the stretch, those that end where it begins
-    included; others do no harm. Processes share a stretch by GPUs
-    held and free GPUs are `idle`; runs of one process share its part by the tokens that each has processed, equally
-    where none has any, and a run that is alone pays for all of it. Shares are exact (largest remainder). The rounding
-    up of the last unit and the minimum fall to whoever had the machine last. Lines of nothing are left out.
+    `cost`. `occupancies` must hold all that touch the stretch, those that end where it begins included; others do no
+    harm. Processes share a stretch by GPUs held and free GPUs are `idle`; runs of one process share its part by the
+    tokens that each has processed, equally where none has any, and a run that is alone pays for all of it. Shares are
+    exact (largest remainder). The rounding up of the last unit and the minimum fall to whoever had the machine last.
+    Lines of nothing are left out. Of a stretch in which spot jobs hold GPUs, and no other job does, the share that
+    counts then is paid, for its boot and its free GPUs as well.
     """
     since_ms = meter.billed_from_ms if meter.metered_until_ms is None else meter.metered_until_ms
     due = _due(meter, until_ms, billed) if final else None
     lines: list[LedgerLine] = []
-    metered = meter.metered.micros
+    metered, carried = meter.metered.micros, meter.carried
     cuts = _cuts(meter, occupancies, since_ms, until_ms, final)
     for index, (from_ms, to_ms) in enumerate(cuts):
         target = accrued(meter.price_per_hour, meter.billed_from_ms, to_ms).micros
         if due is not None:
             target = due if index == len(cuts) - 1 else min(target, due)
         amount = max(0, target - metered)
-        lines.extend(_share(meter, occupancies, from_ms, to_ms, amount))
+        due_here = _share(meter, occupancies, from_ms, to_ms, amount)
+        parts = _parts(meter, occupancies, _witness_ms(from_ms, to_ms))
+        if parts != FULL:
+            due_here, carried = _discounted(due_here, parts, carried)
+        lines.extend(due_here)
         metered += amount
     over = 0 if due is None else max(0, metered - due)
-    return MeterReading(tuple(lines), max(since_ms, until_ms), Money(metered), Money(over))
+    return MeterReading(tuple(lines), max(since_ms, until_ms), Money(metered), Money(over), carried)
 
 
 def apportion(amount: int, weights: Sequence[int]) -> list[int]:
@@ -196,7 +213,8 @@ def _cuts(
     if until_ms <= since_ms:
         return [(until_ms, until_ms)] if final else []
     edges = {since_ms, until_ms}
-    for moment in (meter.ready_ms, *(edge for held in occupancies for edge in (held.from_ms, held.to_ms))):
+    held = (edge for one in occupancies for edge in (one.from_ms, one.to_ms))
+    for moment in (meter.ready_ms, *(one.from_ms for one in meter.spot_shares), *held):
         if moment is not None and since_ms < moment < until_ms:
             edges.add(moment)
     return list(pairwise(sorted(edges)))
@@ -205,7 +223,7 @@ def _cuts(
 def _share(meter: Meter, occupancies: Sequence[Occupancy], from_ms: int, to_ms: int, amount: int) -> list[LedgerLine]:
     if amount == 0:
         return []
-    witness_ms = from_ms if from_ms < to_ms else from_ms - 1  # of an empty stretch: the moment just before it
+    witness_ms = _witness_ms(from_ms, to_ms)
     if meter.orphan:
         return [LedgerLine(Payer.ORPHAN, None, None, from_ms, to_ms, Money(amount))]
     if meter.ready_ms is None or witness_ms < meter.ready_ms:
@@ -226,6 +244,27 @@ def _share(meter: Meter, occupancies: Sequence[Occupancy], from_ms: int, to_ms: 
     if idle:
         lines.append(LedgerLine(Payer.IDLE, None, None, from_ms, to_ms, Money(idle)))
     return lines
+
+
+def _witness_ms(from_ms: int, to_ms: int) -> int:
+    """The moment at which a stretch is looked at: of an empty one that just before it."""
+    return from_ms if from_ms < to_ms else from_ms - 1
+
+
+def _parts(meter: Meter, occupancies: Sequence[Occupancy], at_ms: int) -> int:
+    """What is paid of the price then. Beside a job that is guaranteed a spot job has to give back nothing: a machine
+    is left as a whole. So it pays what that one does."""
+    holders = [one for one in occupancies if _holds(one, at_ms)]
+    is_spot = bool(holders) and not meter.orphan and all(one.is_spot for one in holders)
+    return share_at(meter.spot_shares, at_ms) if is_spot else FULL
+
+
+def _discounted(lines: Sequence[LedgerLine], parts: int, carried: int) -> tuple[list[LedgerLine], int]:
+    found = []
+    for line in lines:
+        paid, carried = paid_of(line.amount.micros, parts, carried)
+        found.append(replace(line, amount=Money(paid), discount=Money(line.amount.micros - paid)))
+    return found, carried
 
 
 def _tokens_of(runs: Sequence[Occupancy]) -> list[int]:

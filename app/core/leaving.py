@@ -63,8 +63,8 @@ def _movable(board: Board, run: RunView) -> JobView | None:
     job = board.jobs.get(run.job_ids[0])
     if job is None or job.state != JobState.RUNNING or job.leaving or queue.has_spent_all(job):
         return None
-    if job.has_never_saved:
-        return None  # it would begin again: it has what is left of the machine's time to get done
+    if job.has_never_saved or job.resources.nodes > 1:
+        return None  # it would begin again, or is on several machines: it saves and leaves all of them in time
     return job if job.not_moved_before_ms <= board.now_ms else None
 
 

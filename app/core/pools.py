@@ -14,6 +14,7 @@ from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.pool import CPU, CPU_FOR_ALL, DAY_MINUTES, JOINED, WEEK_MINUTES, HostGpu, Hours, OwnHost, Pool
+from app.core.spot_share import at_share
 from app.errors import InvalidInput
 
 STARTUP_MS = 1_000
@@ -197,3 +198,17 @@ def governed(offers: Sequence[Offer], pools: Iterable[Pool], used: Mapping[str, 
 
 def _has_left(pool: Pool, offer: Offer, used: Mapping[str, int]) -> bool:
     return pool.most_gpus is None or used.get(pool.name, 0) + offer.gpu_count <= pool.most_gpus
+
+
+SharesNow = Mapping[tuple[str, str], int]  # by launcher and name of pools where spot jobs pay less than the price
+
+
+def parts_of(shares: SharesNow, offer: Offer) -> int | None:
+    """What spot jobs pay of the offer's price, in millionths; None: what other jobs pay."""
+    return shares.get((offer.provider, offer.region)) if offer.tier is Tier.OWN else None
+
+
+def spot_price(shares: SharesNow, offer: Offer) -> int | None:
+    """In micro-dollars, for the whole offer and an hour; None: it is the offer's price."""
+    parts = parts_of(shares, offer)
+    return None if parts is None else at_share(offer.price_per_hour.micros, parts)

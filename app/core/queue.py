@@ -6,25 +6,33 @@ import math
 from collections.abc import Mapping, Sequence
 
 from app.core.model.budget import Allowance
-from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState, PriorityClass
 from app.core.model.node import Tier
 from app.core.model.run import RunState
 from app.core.model.snapshot import JobView, RunView
 
+EdfKey = tuple[bool, int, int, str]
 
-def edf_key(job: JobView) -> tuple[int, int, str]:
-    """Earliest deadline first; ties by submission, then by id."""
-    return (job.deadline_ms, job.submitted_ms, job.job_id)
+
+def is_spot(job: JobView) -> bool:
+    """Whether the job uses what guaranteed jobs leave, and may be evicted for one of them."""
+    return job.priority_class == PriorityClass.SPOT
+
+
+def edf_key(job: JobView) -> EdfKey:
+    """Guaranteed jobs before spot jobs, then the earliest deadline; ties by submission, then by id."""
+    return (is_spot(job), job.deadline_ms, job.submitted_ms, job.job_id)
 
 
 def in_turn(jobs: Sequence[JobView], machines: Mapping[str, int]) -> list[JobView]:
-    """Jobs that come in the order of their projects, so that all projects have their turn. `machines`: how many each
-    project has now.
+    """Jobs that come in the order of their projects, so that all projects have their turn, the guaranteed jobs of all
+    before the spot jobs of any. `machines`: how many each project has now.
 
     A project's next machine counts against it: its job comes once every project that wants one would have as many. So
-    whoever has least comes first, however many jobs another one waits with. Within a project, and with one project
-    alone, the order stays as it is.
+    whoever has least comes first, however many jobs another one waits with. Within a project and class, and with one
+    project alone, the order stays as it is.
     """
+    jobs = sorted(jobs, key=is_spot)
     would_have = dict(machines)
     ranks = []
     for job in jobs:
@@ -32,8 +40,8 @@ def in_turn(jobs: Sequence[JobView], machines: Mapping[str, int]) -> list[JobVie
         would_have[job.project_id] = rank + 1
         ranks.append(rank)
     if len({job.project_id for job in jobs}) < 2:
-        return list(jobs)
-    return [jobs[place] for place in sorted(range(len(jobs)), key=ranks.__getitem__)]
+        return jobs
+    return [jobs[place] for place in sorted(range(len(jobs)), key=lambda place: (is_spot(jobs[place]), ranks[place]))]
 
 
 def waits_until_ms(job: JobView) -> int | None:

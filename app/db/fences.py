@@ -22,6 +22,7 @@ class Writer:
     project_id: str
     epoch: int
     run_state: RunState
+    follows: bool = False  # it is live, and one of the further machines of a job on several
 
 
 async def hold_fence(
@@ -36,14 +37,15 @@ async def hold_fence(
     leaving: bool = False,
 ) -> Writer:
     """Let the writer through only while its run is live on this node and holds the job's current epoch.
-    `to_read`: or stands by for the job. `leaving`: or has handed it over, and has not told its end.
+    `to_read`: or stands by for the job, or follows the run that has it, on a further machine. `leaving`: or has handed
+    it over, and has not told its end.
 
     The job and run rows stay locked until the transaction ends (shared; `exclusive` when the job row is going to be
     written), so that nobody can end the run between this check and the write. Raises NotFound for jobs that
     never ran on this node, Fenced for writers whose time is over.
     """
     writer, current_epoch = await _writer(connection, node_id, job_id, epoch, run_id, lock=True, exclusive=exclusive)
-    if to_read and writer.run_state is RunState.STANDBY:
+    if to_read and (writer.run_state is RunState.STANDBY or writer.follows):
         return writer
     if leaving and writer.run_state is RunState.STOPPING:
         return writer
@@ -75,7 +77,7 @@ async def _writer(
 ) -> tuple[Writer, int]:
     on_this_node = exists().where(allocations.c.run_id == runs.c.id, allocations.c.node_id == node_id)
     statement = (
-        select(runs.c.id, runs.c.state, jobs.c.project_id, jobs.c.epoch)
+        select(runs.c.id, runs.c.state, runs.c.member_of, jobs.c.project_id, jobs.c.epoch)
         .select_from(run_jobs)
         .join(jobs, jobs.c.id == run_jobs.c.job_id)
         .join(runs, runs.c.id == run_jobs.c.run_id)
@@ -87,7 +89,9 @@ async def _writer(
     if row is None or (run_id is not None and row.id != run_id):
         await _refuse(connection, node_id, job_id, epoch)
         raise AssertionError("unreachable")
-    return Writer(row.id, job_id, row.project_id, epoch, read_as(RunState, row.state)), row.epoch
+    state = read_as(RunState, row.state)
+    follows = row.member_of is not None and state is not RunState.ENDED
+    return Writer(row.id, job_id, row.project_id, epoch, state, follows), row.epoch
 
 
 async def _refuse(connection: AsyncConnection, node_id: str, job_id: str, epoch: int) -> None:

@@ -77,6 +77,16 @@ async def move_run(
     return True
 
 
+async def move_member(connection: AsyncConnection, run_id: str, to: RunState, **columns: Any) -> bool:
+    """Take a run to `to` that only follows another one of its job: what happens is told of that one, for all."""
+    moved = await connection.execute(
+        update(runs)
+        .where(runs.c.id == run_id, may_become(runs.c.state, to, run_sources(to)))
+        .values(state=to, row_version=runs.c.row_version + 1, **columns)
+    )
+    return moved.rowcount > 0
+
+
 async def add_job_event(connection: AsyncConnection, job_id: str, event: Event, *, now_ms: int) -> int:
     """Append an event to a job's log without a change of state; returns its position."""
     return await _append(connection, jobs, job_events, job_id, event, now_ms)

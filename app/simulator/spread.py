@@ -10,8 +10,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scipy.stats import t as student
-
 COMPARED = ("cost_usd", "mean_jct_s", "mean_wait_s", "deadline_miss_share")
 _LEVEL = 0.95
 
@@ -36,6 +34,8 @@ def _difference(differences: Sequence[float]) -> dict[str, float]:
     many = len(differences)
     mean, deviation = statistics.mean(differences), statistics.stdev(differences)
     error = deviation / many**0.5
+    from scipy.stats import t as student  # loads for half a second: not when a server starts
+
     half = float(student.ppf((1 + _LEVEL) / 2, many - 1)) * error
     by_chance = float(2 * student.sf(abs(mean) / error, many - 1)) if error else float(mean == 0)
     return {"mean": mean, "low": mean - half, "high": mean + half, "p_value": by_chance}

@@ -30,6 +30,7 @@ class JoinedHosts:
             dies_with_run=False,
             preemptible=True,
             takes_images=False,
+            is_networked=True,
         )
 
     def traits(self) -> tuple[ProviderTraits, ...]:

@@ -69,6 +69,7 @@ class KubernetesProvider:
                 dies_with_run=False,
                 preemptible=True,
                 takes_images=not self._options.image,
+                is_networked=True,
             ),
         )
 

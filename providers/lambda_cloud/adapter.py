@@ -57,6 +57,7 @@ class LambdaProvider:
                 dies_with_run=False,
                 preemptible=False,
                 takes_images=False,
+                is_networked=True,
             ),
         )
 

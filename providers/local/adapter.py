@@ -45,7 +45,15 @@ _UNSCALED = (
         NAME, Tier.MARKETPLACE, BillingRule(1_000, BillingStart.READY), 36_040, 600_000, 30_000, False, True
     ),
     ProviderTraits(
-        NAME, Tier.CONVENTIONAL, BillingRule(60_000, BillingStart.READY), 255_590, 1_800_000, 30_000, False, False
+        NAME,
+        Tier.CONVENTIONAL,
+        BillingRule(60_000, BillingStart.READY),
+        255_590,
+        1_800_000,
+        30_000,
+        False,
+        False,
+        is_networked=True,
     ),
 )
 
@@ -263,6 +271,7 @@ def _traits(body: dict[str, Any]) -> ProviderTraits:
             create_grace_ms=body["create_grace_ms"],
             dies_with_run=body["dies_with_run"],
             preemptible=body["preemptible"],
+            is_networked=body["class"] == Tier.CONVENTIONAL,
         )
     except (ValueError, KeyError, TypeError) as error:
         raise Transient(f"the traits of the local cloud cannot be read: {_words(error)}") from error

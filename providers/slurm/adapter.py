@@ -72,6 +72,7 @@ class SlurmProvider:
                 dies_with_run=False,
                 preemptible=True,
                 takes_images=False,
+                is_networked=True,
             ),
         )
 

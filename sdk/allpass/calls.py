@@ -88,6 +88,10 @@ def list_projects(cursor: str | None = None, *, name: str | None = None) -> Call
     return Call("GET", "/v1/projects", Page[project.Project], query=_query(limit=PAGE_LIMIT, cursor=cursor, name=name))
 
 
+def change_project(project_id: str, change: project.ProjectChange) -> Call[project.Project]:
+    return Call("PATCH", f"/v1/projects/{_id(project_id, 'project')}", project.Project, body=change)
+
+
 def archive_project(project_id: str, *, key: str) -> Call[project.Project]:
     return Call("POST", f"/v1/projects/{_id(project_id, 'project')}/archive", project.Project, key=key)
 
@@ -200,6 +204,10 @@ def pause_job(job_id: str, *, lose_steps: bool = False, key: str) -> Call[jobs.J
 
 def resume_job(job_id: str, *, key: str) -> Call[jobs.Job]:
     return Call("POST", _job(job_id, "resume"), jobs.Job, key=key)
+
+
+def resize_job(job_id: str, gpus: int, *, key: str) -> Call[jobs.Job]:
+    return Call("POST", _job(job_id, "resize"), jobs.Job, body=controls.ResizeRequest(gpus=gpus), key=key)
 
 
 def update_job(job_id: str, change: controls.JobUpdate) -> Call[jobs.Job]:

@@ -16,10 +16,12 @@ _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[MGT])i?B?", re.IGNORE
 _GB = {"m": 1e-3, "g": 1.0, "t": 1e3}
 _LISTS = frozenset({"secrets", "outputs"})
 _OBJECTS = frozenset({"env", "labels", "affinity", "anti_affinity"})
+_SPOT = frozenset({"low", "besteffort", "best-effort", "preemptible", "interruptible", "scavenger", "true"})
 _NAMED = frozenset({"model", "dataset"})
 _PLACES: Mapping[str, tuple[str, ...]] = {
     "budget": ("caps", "max_cost_usd"),
     "timeout": ("caps", "max_duration_s"),
+    **dict.fromkeys(("num_nodes", "nnodes", "n_nodes", "machines"), ("nodes",)),
     "num_gpus": ("gpu", "count"),
     "n_gpus": ("gpu", "count"),
     "cmd": ("command",),
@@ -30,6 +32,7 @@ _PLACES: Mapping[str, tuple[str, ...]] = {
     "environment": ("env",),
     "variables": ("env",),
     "tags": ("labels",),
+    **dict.fromkeys(("spot", "use_spot", "preemptible", "interruptible", "qos"), ("priority_class",)),
 }
 _OF_THE_JOB: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("parameters", "params", "args", "arguments"), ("parameters are", "--param lr=0.1")),
@@ -43,6 +46,8 @@ def values(field: str, given: Any) -> Iterator[Any]:
     """What the field may have been meant to be, as far as it can be told."""
     if isinstance(given, str):
         yield from _from_text(field, given.strip())
+    if field == "priority_class" and given is True:
+        yield "spot"
     if field == "gpu" and isinstance(given, int) and not isinstance(given, bool):
         yield {"count": given}
     if field in _OBJECTS and isinstance(given, list):
@@ -75,6 +80,8 @@ def _from_text(field: str, text: str) -> Iterator[Any]:
         yield [text.replace("\\", "/")]
     if re.fullmatch(r"\d{1,15}", text):
         yield int(text)
+    if field == "priority_class" and text.casefold() in _SPOT:
+        yield "spot"
     if field in _NAMED and text:
         yield {"name": text}
 

@@ -21,7 +21,7 @@ from app.services.kit.apart import Desk
 from tests.api.conftest import Tenant, client, error_of, make_tenant
 from tests.e2e.test_finetune import unpacked
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)  # rows are packed by a process that gives way to all others
 ROWS = [{"prompt": f"{n}+1=", "completion": str(n + 1)} for n in range(24)]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
 MODEL = "HuggingFaceTB/SmolLM2-135M"

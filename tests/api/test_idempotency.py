@@ -51,10 +51,10 @@ async def admin(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
 
 async def prepared(context: ApiContext, tenant: Tenant, path: str) -> tuple[str, dict[str, Any] | None]:
     """A request that this POST can carry out: its path, and its body from the document's example."""
+    template = path
     if "{job_id}" in path:
         paused = {"state": JobState.PAUSED, "pause_reason": PauseReason.USER} if path.endswith("/resume") else {}
         path = path.replace("{job_id}", await add_job(context, tenant, **paused))
-    template = path
     if "{tick_id}" in path:
         path = path.replace("{tick_id}", str(await add_decision(context, snapshot(offers=OFFERS))))
     if "{project_id}" in path:
@@ -73,7 +73,7 @@ async def prepared(context: ApiContext, tenant: Tenant, path: str) -> tuple[str,
     if template == "/v1/projects":
         body["name"] = new_id("name")  # no other project's
     if template == "/v1/pools":
-        body |= {"name": f"p-{secrets.token_hex(8)}", "projects": []}  # no other project's either
+        body |= {"name": f"p-{secrets.token_hex(8)}", "projects": [], "quotas": {}}  # no other project's either
     if template.endswith("drain"):
         body["host"] = None  # the pool as a whole
     if "app_id" in body:

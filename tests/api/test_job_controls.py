@@ -76,6 +76,39 @@ async def test_a_running_job_is_asked_to_save(tenant: Tenant, context: ApiContex
     assert await kinds(tenant, job_id) == ["run_stopping", "checkpointing"]
 
 
+async def test_a_job_is_given_another_number_of_gpus(tenant: Tenant, context: ApiContext) -> None:
+    """At once where it waits; in the middle of a step only where its training can, and where there is room."""
+    waits = await add_job(context, tenant)
+    answer = await tenant.http.post(f"/v1/jobs/{waits}/resize", json={"gpus": 2})
+    assert (answer.status_code, (await row_of(context, waits)).resources["gpus_min"]) == (200, 2)
+    trains = await add_job(context, tenant, state=JobState.RUNNING, epoch=1, first_running_ms=T0_MS)
+    run_id, _ = await add_run(context, tenant, trains, node_gpu_count=2, gpu_indices=(0, 1))
+    error = error_of(await tenant.http.post(f"/v1/jobs/{trains}/resize", json={"gpus": 2}), 409, "not_elastic")
+    assert "has not said that it can" in error["message"]
+    async with context.database.transaction() as connection:
+        told = {"used": [0], "leaving": [], "refused": []}
+        await connection.execute(runs.update().where(runs.c.id == run_id).values(gpus_told=told))
+    error = error_of(await tenant.http.post(f"/v1/jobs/{trains}/resize", json={"gpus": 3}), 409, "no_room")
+    assert (error["param"], "It can have 2" in error["message"]) == ("gpus", True)
+    assert (await tenant.http.post(f"/v1/jobs/{trains}/resize", json={"gpus": 2})).status_code == 200
+    assert await kinds(tenant, trains) == ["resize_asked"]
+
+
+@pytest.mark.parametrize("gpus", [0, 65, -1, 1.5, "two", None, True])
+async def test_a_number_that_is_none_is_refused(tenant: Tenant, context: ApiContext, gpus: Any) -> None:
+    job_id = await add_job(context, tenant)
+    answer = await tenant.http.post(f"/v1/jobs/{job_id}/resize", json={"gpus": gpus})
+    assert error_of(answer, 422, "invalid_input")["param"] == "gpus"
+
+
+async def test_more_than_any_machine_has_is_refused(tenant: Tenant, context: ApiContext) -> None:
+    """A job that waits would wait for ever."""
+    await offered(context)
+    job_id = await add_job(context, tenant)
+    error = error_of(await tenant.http.post(f"/v1/jobs/{job_id}/resize", json={"gpus": 9}), 422, "invalid_input")
+    assert (error["param"], "the most is 8" in error["message"]) == ("gpus", True)
+
+
 @pytest.mark.parametrize("state", OVER)
 async def test_what_is_over_cannot_be_steered(tenant: Tenant, context: ApiContext, state: JobState) -> None:
     """409 with its state, whatever is asked; it can still be explained."""

@@ -16,7 +16,7 @@ from app.api.context import ApiContext
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.db.offers.listed import recent_offers
-from app.db.tables import host_machines, hosts
+from app.db.tables import host_machines, hosts, pools
 from app.db.unreadable import RowReading
 from app.errors import NoCapacity, OfferGone, PriceMoved
 from app.ports.provider import Machine, MachineRequest, MachineStatus
@@ -127,6 +127,27 @@ async def test_a_pool_is_defined_changed_and_removed(owner: Tenant, tenant: Tena
     assert noted[:3] == ["DELETE /v1/pools/{pool}", "PATCH /v1/pools/{pool}", "POST /v1/pools"]
 
 
+async def test_quotas_are_of_projects_by_name_or_id_and_are_taken_back(
+    owner: Tenant, tenant: Tenant, context: ApiContext
+) -> None:
+    """Both together where a project is named twice; what somebody wrote by hand that makes no sense is none."""
+    project = (await owner.http.post("/v1/projects", json={"name": "research"})).json()["id"]
+    made = await owner.http.post("/v1/pools", json={"name": "lab", "quotas": {"research": 4, project: 2}})
+    assert (made.status_code, made.json()["quotas"]) == (201, {project: 6})
+    kept = (await owner.http.patch("/v1/pools/lab", json={"preference": 3})).json()
+    assert kept["quotas"] == {project: 6}, "what was not named stays"
+    async with context.database.transaction() as connection:
+        await connection.execute(update(pools).values(quotas={project: -1, "x": "y", tenant.project_id: 3, "z": True}))
+    assert (await owner.http.get("/v1/pools/lab")).json()["quotas"] == {tenant.project_id: 3}
+    async with context.database.transaction() as connection:
+        await connection.execute(update(pools).values(quotas=[1]))
+    assert (await owner.http.get("/v1/pools/lab")).json()["quotas"] == {}
+    error_of(await tenant.http.patch("/v1/pools/lab", json={"quotas": {"research": 9}}), 403, "forbidden")
+    await owner.http.patch("/v1/pools/lab", json={"quotas": {"research": 4}})
+    assert (await owner.http.patch("/v1/pools/lab", json={"quotas": None})).json()["quotas"] == {}
+    await owner.http.delete("/v1/pools/lab")
+
+
 @pytest.mark.parametrize(
     ("body", "named"),
     [
@@ -137,6 +158,9 @@ async def test_a_pool_is_defined_changed_and_removed(owner: Tenant, tenant: Tena
         ({"name": "lab", "projects": ["nobody's"]}, "projects"),
         ({"name": "lab", "launcher": "slurmm"}, "launcher"),
         ({"name": "lab", "most_gpus": 0}, "most_gpus"),
+        ({"name": "lab", "quotas": {"nobody": 1}}, "quotas"),
+        ({"name": "lab", "quotas": {"research": 0}}, "quotas.research"),
+        ({"name": "lab", "quotas": {"research": True}}, "quotas.research"),
         ({"name": "lab", "price": 1}, "price"),
     ],
 )

@@ -30,10 +30,10 @@ from tests.sweeps import sample
 
 _ID = re.compile(r"[a-z]{2,5}_[0-9A-HJKMNP-TV-Z]{20}")
 EXAMPLES = int(os.environ.get("SCHEMA_EXAMPLES", "0"))
-MOST_CASES = 300
+MOST_CASES = 60
 # Each request begins a process, which takes most of a second: of these, fewer are made.
 _BEGIN_A_PROCESS = {"send_trace", "simulate"}
-_MOST_PROCESSES = 60
+_MOST_PROCESSES = 20
 _CONFIG: dict[str, Any] = {
     "seed": 1,
     "generation": {
@@ -57,6 +57,7 @@ _MORE_THAN_A_SCHEMA_SAYS = {
     "simulate": "policies, knowledge, deadlines and settings that are known; larger than a setting allows is 413",
     "plan_job": "a known model or a config, sizes that go together, adapters for methods that have them",
     "register_app": "a bundle that is stored, a path inside of it, requirements of pip",
+    "resize_job": "as many GPUs as there are in one machine",
     "offer_bundle": "the size of content that is stored already; larger than a setting allows is 413",
     "get_usage": "`from` before `to`",
     "stream_job_lines": "a position that a page or the stream has told",
@@ -75,7 +76,10 @@ _MORE_THAN_A_SCHEMA_SAYS = {
 }
 # What user code told and is wrong is left out of a report, which is taken all the same.
 _LENIENT = {"agent_sync"}
-_JOBS = {"cancel_job": "cancelled", "pause_job": "steered", "resume_job": "steered", "update_job": "steered"}
+_JOBS = {
+    "cancel_job": "cancelled", "pause_job": "steered", "resume_job": "steered", "resize_job": "steered",
+    "update_job": "steered",
+}  # fmt: skip
 
 
 @cache

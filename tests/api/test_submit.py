@@ -117,8 +117,12 @@ async def test_a_submission_wakes_the_control_loop(tenant: Tenant, context: ApiC
         ({"template": {"training": {"batchsize": 4}}}, "template.training.batchsize", "no such field"),
         ({"template": {"gpu": {"count": 4, "max_count": 2}}}, "template.gpu", "max_count (2) is below count (4)"),
         ({"template": {"gpu": {"count": 1, "max_count": 8}}}, "template.gpu.max_count", "8 has no effect yet: a job"),
-        ({"template": {"elastic": True}}, "template.elastic", "jobs do not change their number of GPUs yet"),
-        ({"template": {"priority_class": "spot"}}, "template.priority_class", '"spot" has no effect yet; leave it'),
+        ({"template": {"priority_class": "cheap"}}, "template.priority_class", "'guaranteed' or 'spot'"),
+        (
+            {"template": {"priority_class": "spot", "placement": {"locked": True}}},
+            "template.placement.locked",
+            "a spot job leaves its machine when a guaranteed job needs it; leave out locked or",
+        ),
         (
             {"template": {"training": {"steps": 10**12 + 1}}},
             "template.training.steps",

@@ -86,6 +86,7 @@ class FakeProvider:
                 dies_with_run=tier is Tier.SERVERLESS,
                 preemptible=tier is Tier.MARKETPLACE,
                 max_lifetime_ms=self.max_lifetime_ms.get(tier),
+                is_networked=tier is Tier.CONVENTIONAL,
                 builds_images=self.image_builds is not None and tier is Tier.SERVERLESS,
             )
             for tier, unit_ms in ((Tier.SERVERLESS, 1), (Tier.MARKETPLACE, 1_000), (Tier.CONVENTIONAL, 60_000))

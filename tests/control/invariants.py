@@ -26,12 +26,18 @@ async def breaches(rows: Rows, cloud: FakeProvider) -> list[str]:
     runs = await rows(t.runs)
     live = {row.id for row in runs if row.state != "ended"}
     # Of a move that has handed over, the source sends what it has left; its job is the target's, or elsewhere by now.
+    members = {row.id: row.member_of for row in runs if row.member_of is not None}
     leaving = {row.source_run_id for row in await rows(t.moves) if row.state == "promoting"}
-    holding = live - {row.id for row in runs if row.state in _PREPARED} - leaving
+    holding = live - {row.id for row in runs if row.state in _PREPARED} - leaving - members.keys()
     return [
         *_machines(cloud, nodes),
         *_jobs(held, holding, await rows(t.job_events)),
-        *_moves(held, live, leaving, await rows(t.jobs), await rows(t.moves)),
+        *(
+            f"{run_id} lives on, {members[run_id]} is over"
+            for run_id in live & members.keys()
+            if members[run_id] not in live
+        ),
+        *_moves(held, live, leaving | members.keys(), await rows(t.jobs), await rows(t.moves)),
         *_allocations(await rows(t.allocations), nodes, live),
         *_gpus(await rows(t.allocations), {row.id: row.companion_of or row.id for row in runs}),
         *_merges(await rows(merges), {job.id: job.state for job in await rows(t.jobs)}),

@@ -67,7 +67,7 @@ async def _both_ways(database_url: str, chance: random.Random, *, poisoned: str 
 
 
 @pytest.mark.timeout(300)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(chance=st.randoms(use_true_random=False))
 def test_together_the_same_is_written_as_one_by_one(database_url: str, chance: random.Random) -> None:
     """Whatever a plan asks for: two starts of a job, GPUs that are taken, jobs that are over by now, pairs, limits and

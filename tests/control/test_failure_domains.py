@@ -30,6 +30,9 @@ from app.ports.objects import content_key
 from app.storage.directory import DirectoryStore
 from tests.control.fake_provider import FakeProvider
 from tests.control.poison import heal, poison
+from tests.control.test_evictions import Machine, gpus
+from tests.control.test_gangs import Gang
+from tests.control.test_lending import Pool
 from tests.control.world import World
 from tests.seeds import seed_job, seed_node, seed_project, seed_run
 
@@ -367,9 +370,59 @@ async def _tell(world: World) -> Poisoned:
     return Poisoned(look)
 
 
+async def _lend(world: World) -> Poisoned:
+    """A machine for each of two that wait; what the first one lends cannot be written down."""
+    bad, good = Pool(world), Pool(world)
+    for pool in (bad, good):
+        await pool.begin()
+    for pool in (bad, good):
+        await pool.asks()
+    await poison(world, "runs", bad.run_id)
+    await world.decide()
+
+    async def look() -> bool:
+        return [(await pool.size())[0] for pool in (bad, good)] == [4, 3]
+
+    return Poisoned(look)
+
+
+async def _evict(world: World) -> Poisoned:
+    """A machine for each of two that wait; what leaves for the first one cannot be written down."""
+    bad, good = Machine(world), Machine(world)
+    leaving = []
+    for machine, number in ((bad, 1), (good, 2)):
+        await machine.begin(number)
+        leaving.append(await machine.trains(*range(number)))
+        await world.submit(resources=gpus(number))
+    await poison(world, "runs", bad.runs[leaving[0]])
+    await world.decide()
+
+    async def look() -> bool:
+        return [(await world.job(job_id)).state for job_id in leaving] == ["running", "checkpointing"]
+
+    return Poisoned(look)
+
+
+async def _gangs(world: World) -> Poisoned:
+    """Two jobs on two machines each, which are not to be had; why the first one waits cannot be written down."""
+    bad, good = [await Gang(world).submit() for _ in range(2)]
+    world.cloud.on_offer = []
+    await poison(world, "jobs", bad)
+    await world.decide()
+
+    async def look() -> bool:
+        reasons = [(await world.job(job_id)).wait_reason for job_id in (bad, good)]
+        return reasons[0] is None and "waits for 2 machines" in str(reasons[1])
+
+    return Poisoned(look)
+
+
 POISONS: dict[Chore, Callable[..., Awaitable[Poisoned]]] = {
     Chore.DECIDE: _decide,
     Chore.TELL: _tell,
+    Chore.LEND: _lend,
+    Chore.EVICT: _evict,
+    Chore.GANGS: _gangs,
     Chore.PRICES: _prices,
     Chore.HEARTBEATS: _heartbeats,
     Chore.MOVES: _moves,
@@ -389,7 +442,7 @@ POISONS: dict[Chore, Callable[..., Awaitable[Poisoned]]] = {
     Chore.OPERATIONS: _operations,
 }
 # The decision has them in it, and the tests of it: `tests.control.test_failing_decisions`.
-OF_THE_LOOP = {Chore.DECIDE, Chore.TELL}
+OF_THE_LOOP = {Chore.DECIDE, Chore.TELL, Chore.LEND, Chore.EVICT, Chore.GANGS}
 NEEDS_A_STORE = {Chore.GARBAGE, Chore.STRAYS, Chore.DOORS}
 
 

@@ -21,6 +21,7 @@ from app.core.policy import PolicyState
 from tests.core.plans import F_MS, ask, brief, running
 from tests.core.samples import ALL_ACTIONS, CONFIG, NOW_MS, OFFERS, affinities, job, node, run, snapshot
 
+_WITHOUT_NODES = ("modal-only",)
 X, Y = frozenset({"app=x"}), frozenset({"app=y"})
 
 
@@ -47,6 +48,15 @@ def test_a_job_goes_where_the_labels_are() -> None:
     assert place_of(two_nodes(Affinity(own=X)), Affinity()) == "node_a"
     assert place_of(two_nodes(Affinity(own=X)), Affinity(beside=X)) == "node_b"
     assert place_of(two_nodes(Affinity(own=Y)), Affinity(beside=X)) == "node_a"
+
+
+@pytest.mark.parametrize("name", policy_names())
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.WAITING])
+def test_room_beside_the_other_is_taken_at_once(name: str, state: JobState) -> None:
+    """Also by a job that would begin on serverless, of any policy that puts jobs on nodes."""
+    seen = two_nodes(Affinity(own=X))
+    seen = replace(seen, jobs=tuple(replace(one, state=state) if one.job_id == "job_a" else one for one in seen.jobs))
+    assert place_of(seen, Affinity(beside=X), name=name) == ("node_b" if name not in _WITHOUT_NODES else None)
 
 
 def test_a_job_waits_for_room_beside_the_other() -> None:

@@ -36,6 +36,7 @@ class Program:
     steps: int = 30
     fails_at: int | None = None
     save_every: int | None = None
+    is_elastic: bool = False  # it changes its GPUs when it is to
 
 
 @dataclass
@@ -48,6 +49,7 @@ class Running:
     started_ms: int = 0
     step: int = 0
     saved_step: int = 0
+    uses: list[int] | None = None  # its GPUs, as its code has said since it runs
     has_left: bool = False  # the code saved and is over; the agent has yet to store and to tell it
     exit: ExitReport | None = None
 
@@ -56,6 +58,8 @@ class Running:
 
     def report(self) -> RunReport:
         told = {"phase": self.phase, "step": self.step, "exit": self.exit, "saves": True}
+        if self.uses is not None:
+            told["gpus"] = {"used": self.uses, "leaving": [], "refused": []}
         return RunReport.model_validate({**self.writer(), **told})
 
     def leave(self, **how: object) -> None:
@@ -141,6 +145,8 @@ class Agent:
         program = self._stage.program
         if run.exit is not None:
             return
+        if program.is_elastic:
+            run.uses = list(run.desired.spec.use_gpus)
         seconds = (self._stage.clock.now_ms() - run.started_ms) // 1000
         run.step = run.step if run.has_left else max(run.step, min(program.steps, run.first_step + seconds))
         if program.fails_at is not None and run.step >= program.fails_at:

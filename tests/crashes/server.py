@@ -47,6 +47,7 @@ from app.services.nodes.join_node import join_node
 from app.services.nodes.sync_agent import sync_agent
 from app.services.runs.record_artifacts import record_artifacts
 from app.services.runs.record_metrics import record_metrics
+from app.services.sizes.resize_job import resize_job
 from app.settings import Settings
 from tests.control.fake_provider import FakeProvider
 from tests.crashes.process import Lines, still_alive
@@ -170,6 +171,10 @@ class Server:
     async def resume(self, project_id: str, job_id: str) -> None:
         async with self.database.transaction() as connection:
             await resume_job(connection, project_id, job_id, now_ms=self._clock.now_ms())
+
+    async def resize(self, project_id: str, job_id: str, gpus: int) -> None:
+        async with self.database.transaction() as connection:
+            await resize_job(connection, self._ids, project_id, job_id, gpus, now_ms=self._clock.now_ms())
 
     async def update(self, project_id: str, job_id: str, change: JobUpdate) -> None:
         now_ms = self._clock.now_ms()

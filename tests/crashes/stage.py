@@ -222,6 +222,7 @@ class Stage:
             "stays": stays,
             "prepared_moves": sum(move.state == "done" for move in await self.rows(t.moves)),
             "starts": self.codes_started,
+            "sizes": [list(row.gpu_indices) for row in await self.rows(t.allocations)],
             "most_machines_of_a_node": max(machines.values(), default=0),
         }
 

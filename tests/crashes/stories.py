@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from allpass.wire.controls import JobUpdate
 from allpass.wire.jobs import JobRequest
+from app.db import tables as t
 from app.db.access.idempotency import RequestKey
 from tests.control.fake_provider import Fault
 from tests.crashes.agent import Program
@@ -37,7 +38,7 @@ class User:
         return await stage.call(lambda server: server.submit(stage.project_id, request, key))
 
 
-_OF_THE_PLACE = frozenset({"stays", "moves", "epoch", "starts", "prepared_moves"})
+_OF_THE_PLACE = frozenset({"stays", "sizes", "moves", "epoch", "starts", "prepared_moves"})
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class Story:
     create_faults: tuple[Fault | None, ...] = ()
     serverless_budget_s: int = 10
     policy: str = "fixed-threshold"
+    gpus: int = 1  # of each machine
+    sizes: tuple[list[int], ...] | None = None  # what its runs held, one after the other
     prepared_moves: int = 0
     may_change: frozenset[str] = frozenset()
     follows_place: frozenset[str] = _OF_THE_PLACE
@@ -68,6 +71,7 @@ class Story:
         stage.cloud.create_faults = list(self.create_faults)
         stage.settings.serverless_budget_s = self.serverless_budget_s
         stage.settings.policy = self.policy
+        stage.cloud.on_offer = [replace(offer, gpu_count=self.gpus) for offer in stage.cloud.on_offer]
         if self.policy == "allpass":
             stage.settings.policy_rules = _RULES
             stage.settings.move_save_s = stage.settings.move_load_s = stage.settings.move_prepare_s = 0.1
@@ -103,6 +107,17 @@ async def _allow_more(stage: Stage, user: User, job: Any) -> None:
     if job.state == "paused":
         await stage.call(lambda server: server.update(stage.project_id, job.id, JobUpdate(max_cost_usd=5)))
         await stage.call(lambda server: server.resume(stage.project_id, job.id))
+
+
+async def _resize(stage: Stage, user: User, job: Any) -> None:
+    """From three of four GPUs to one, and to all four once that is so."""
+    (size,) = [len(one.gpu_indices) for one in await stage.rows(t.allocations) if one.to_ms is None] or (0,)
+    if job.state == "running" and job.step > 0 and "fewer" not in user.done:
+        await stage.call(lambda server: server.resize(stage.project_id, job.id, 1))
+        user.done.append("fewer")
+    elif job.state == "running" and size == 1 and "more" not in user.done:
+        await stage.call(lambda server: server.resize(stage.project_id, job.id, 4))
+        user.done.append("more")
 
 
 async def _lose_the_rented(stage: Stage, user: User, job: Any) -> None:
@@ -162,6 +177,17 @@ STORIES = (
         then=_allow_more,
         program=Program(steps=40),
         template={"caps": {"max_cost_usd": 0.0125}},
+        serverless_budget_s=600,
+    ),
+    Story(
+        "resized",
+        ("succeeded", "finished"),
+        (("serverless", "finished"),),
+        then=_resize,
+        program=Program(steps=60, is_elastic=True),
+        template={"gpu": {"count": 3}},
+        gpus=4,
+        sizes=([0, 1, 2, 3], [0], [0, 1, 2, 3]),
         serverless_budget_s=600,
     ),
 )

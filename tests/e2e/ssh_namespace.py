@@ -72,7 +72,7 @@ for port in ports:
 @contextlib.contextmanager
 def ssh_host(folder: Path, number: int, ports: Sequence[int]) -> Iterator[tuple[str, str]]:
     """What ssh is told (`root@ADDRESS`), and the ssh to use. `ports`: of the loopback here, found on that there."""
-    name, near, far = f"allpass-{os.getpid()}-{number}", f"10.213.{number}.1", f"10.213.{number}.2"
+    name, near, far = namespace_of(number), f"10.213.{number}.1", f"10.213.{number}.2"
     link = f"ap{os.getpid() % 100_000}n{number}"
     running: list[subprocess.Popen[bytes]] = []
     _ip("netns", "add", name)
@@ -95,6 +95,26 @@ def ssh_host(folder: Path, number: int, ports: Sequence[int]) -> Iterator[tuple[
             process.wait(10)
         _end_all(name)
         _ip("netns", "del", name)
+
+
+def namespace_of(number: int) -> str:
+    return f"allpass-{os.getpid()}-{number}"
+
+
+@contextlib.contextmanager
+def private_network(first: int, second: int) -> Iterator[tuple[str, str]]:
+    """A network between two of these hosts, on which their way out leads; their addresses there."""
+    ends = [(namespace_of(first), "priv0", "10.214.0.1"), (namespace_of(second), "priv0", "10.214.0.2")]
+    (here, device, _), (there, far_device, _) = ends
+    _ip("link", "add", device, "netns", here, "type", "veth", "peer", "name", far_device, "netns", there)
+    try:
+        for name, link, address in ends:
+            _ip("-n", name, "addr", "add", f"{address}/30", "dev", link)
+            _ip("-n", name, "link", "set", link, "up")
+            _ip("-n", name, "route", "add", "default", "dev", link)
+        yield ends[0][2], ends[1][2]
+    finally:
+        _ip("-n", here, "link", "del", device)
 
 
 def _end_all(name: str) -> None:

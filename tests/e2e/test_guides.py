@@ -18,7 +18,7 @@ from allpass.config import remember_stack
 from tests.documents import Block, blocks_of, commands_of
 from tests.e2e.service import EXAMPLES, Service
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 GUIDES = EXAMPLES.parent / "docs" / "guides"
 SHOWN = {path.read_text() for path in EXAMPLES.glob("*.py")}
 Seen = Callable[[str, Path], None]
@@ -46,7 +46,7 @@ class Reader:
         blocks = [one for one in commands_of(guide) if one.text not in SHOWN]
         done = subprocess.run(
             ["sh", "-euc", "".join(_as_shell(one) for one in blocks)],
-            cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False, timeout=360,
+            cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False, timeout=800,
         )  # fmt: skip
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         return done.stdout

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +16,7 @@ import pytest
 import allpass
 from app.stack.supervisor import Stack, StackOptions
 from tests.e2e.conftest import client_of
+from tests.e2e.pair import PAIR, process_of, sums_of
 from tests.e2e.service import EXAMPLES, Service, uninterrupted, until
 from tests.e2e.test_moves import MOVES, SCRIPT, assert_moved_exactly
 from tests.folders import open_to_all
@@ -39,7 +42,7 @@ def cluster() -> Iterator[SlurmCluster]:
 
 
 @contextmanager
-def stack_with(cluster: SlurmCluster, shape: str) -> Iterator[Service]:
+def stack_with(cluster: SlurmCluster, shape: str, *, most_wait_s: int = 60) -> Iterator[Service]:
     """A stack with a local cloud beside the cluster, of which it may have one shape."""
     setup = f"export PATH={Path(sys.executable).parent}:$PATH ALLPASS_AGENT_SHARES_HOST=1"  # it plays its GPUs
     settings = {
@@ -50,7 +53,7 @@ def stack_with(cluster: SlurmCluster, shape: str) -> Iterator[Service]:
         "ALLPASS_SLURM_SCRATCH": str(cluster.scratch),
         "ALLPASS_SLURM_LOG_DIR": str(cluster.logs),
         "ALLPASS_SLURM_SETUP": setup,
-        "ALLPASS_SLURM_MAX_WAIT_S": "60",
+        "ALLPASS_SLURM_MAX_WAIT_S": str(most_wait_s),
         "ALLPASS_SLURM_STARTUP_S": "2",
         "ALLPASS_OPERATION_TIMEOUT_S": "12",
         "ALLPASS_STOP_GRACE_S": "10",
@@ -130,3 +133,22 @@ def test_a_job_that_is_preempted_saves_and_goes_on_elsewhere(
         places = assert_no_step_was_lost(service, job, alone, tmp_path)
         assert places == ["slurm", "local"], service.story(job)
         cluster.until(urgent, "RUNNING")
+
+
+def test_a_job_on_two_allocations_is_begun_again_when_a_process_dies(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """Both are asked for at once and given back together; every number is that of a job that nobody has disturbed."""
+    (tmp_path / "pair.py").write_text(PAIR)
+    with stack_with(cluster, "long", most_wait_s=3_000) as service:  # while one is queued, Slurm is gloomy of the next
+        until("an offer of Slurm's", lambda: any(one.provider == "slurm" for one in service.client.offers()))
+        app = allpass.build("pair", "ada", code=tmp_path / "pair.py", client=service.client)
+        template = {"nodes": 2, "gpu": {"type": "A100"}, "checkpoint_interval_s": 1}
+        job = app.run(template=template, soft_deadline="6hr")
+        assert isinstance(job, allpass.Job)
+        service.wait_for(job, "steps", lambda info: info.status == "running" and (info.step or 0) > 40)
+        assert len(slurm_jobs(cluster)) == 2, service.story(job)
+        os.kill(process_of(job, 0), signal.SIGKILL)
+        info = service.wait_for_end(job)
+        assert info.status == "succeeded", service.story(job)
+        assert {stay.provider for stay in job.timeline().stays} == {"slurm"}
+        assert {point.step: point.values["total"] for point in job.metrics()} == sums_of(200)
+        until("the end of both", lambda: not slurm_jobs(cluster))

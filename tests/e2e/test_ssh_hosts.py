@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +15,9 @@ import pytest
 import allpass
 from app.stack.supervisor import Clouds, Stack, StackOptions
 from tests.e2e.conftest import SETTINGS, client_of
+from tests.e2e.pair import PAIR, process_of, sums_of
 from tests.e2e.service import EXAMPLES, Service, until
-from tests.e2e.ssh_namespace import MISSING, ssh_host
+from tests.e2e.ssh_namespace import MISSING, private_network, ssh_host
 from tests.folders import open_to_all
 
 pytestmark = [
@@ -69,3 +72,38 @@ def test_hosts_join_work_and_leave_over_ssh(bare: Service, tmp_path: Path) -> No
         assert client.pool("lab").hosts == []
         again = cli(client, key, "pool", "remove-ssh", host, "--ssh", ssh, "--root", str(root))
         assert (again.returncode, "no host of a pool works in" in again.stderr) == (1, True)
+
+
+def test_a_job_on_two_hosts_meets_on_their_own_network(bare: Service, tmp_path: Path) -> None:
+    """Each reaches the service by its own loopback, and the other one by a network between them alone. One of its
+    processes is killed, and every number is that of a job that nobody has disturbed."""
+    client = bare.client
+    key = json.loads(bare.stack.layout.client_file.read_text())["api_key"]
+    ports = [bare.stack.children[name].port for name in ("server", "objects")]
+    (tmp_path / "pair.py").write_text(PAIR)
+    app = allpass.build("two", "ada", code=tmp_path / "pair.py", client=client)
+    template = {"nodes": 2, "gpu": {"type": "CPU"}, "checkpoint_interval_s": 1}
+    assert cli(client, key, "pool", "create", "lab").returncode == 0
+    with (
+        open_to_all() as one,
+        open_to_all() as two,
+        ssh_host(one, 1, ports) as first,
+        ssh_host(two, 2, ports) as second,
+    ):
+        for folder, (host, ssh) in ((one, first), (two, second)):
+            words = ["--ssh", ssh, "--cpu", "--root", str(folder / "root")]
+            done = cli(client, key, "pool", "add-ssh", "lab", host, *words)
+            assert done.returncode == 0, done.stdout + done.stderr
+        with private_network(1, 2) as addresses:
+            job = app.run(template=template, soft_deadline="6hr")
+            assert isinstance(job, allpass.Job)
+            bare.wait_for(job, "steps", lambda info: info.status == "running" and (info.step or 0) > 40)
+            victim = process_of(job, 1)
+            os.kill(victim, signal.SIGKILL)
+            info = bare.wait_for_end(job)
+            assert info.status == "succeeded", bare.story(job)
+            log = list(job.logs())
+            met = [line for line in log if "reaches machine 0 at" in line]
+            assert met and all(any(f" {one}:" in line for one in addresses) for line in met), log
+            assert sum("process 0 of 2 begins after step" in line for line in log) == 2, log
+            assert {point.step: point.values["total"] for point in job.metrics()} == sums_of(200)

@@ -184,6 +184,11 @@ class FakeService:
                 message = f"lose_steps: pausing it now would lose {lost} steps"
                 return problem(409, "steps_would_be_lost", message, param="lose_steps")
             return self._steer(self.jobs[parts[2]], parts[-1])
+        if parts[-1] == "resize" and parts[2] in self.jobs:
+            job = self.jobs[parts[2]]
+            if (code := job.get("refuses")) is not None:
+                return problem(409, code, f"it cannot have so many: {code}", param="gpus")
+            return ok({**job, "message": f"its owner wants it on {json.loads(request.content)['gpus']} GPUs"})
         if parts[-1] == "cancel" and parts[2] in self.jobs:
             job = self.jobs[parts[2]]
             if job["status"] in ("succeeded", "failed", "cancelled"):

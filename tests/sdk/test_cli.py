@@ -192,6 +192,16 @@ def test_show_of_a_failed_job_begins_with_its_own_traceback(live: FakeService) -
     assert finished("show", job["id"]).startswith(trace.replace("boom", "bang"))
 
 
+def test_show_says_what_a_spot_job_has_not_paid(live: FakeService) -> None:
+    """Beside what it has, also where that is nothing; nothing of it where there was no discount."""
+    job = live.add_job(status="running", cost=3_000_000, spot_discount=7_000_000)
+    assert re.search(r"cost +\$3.00, as a spot job \$7.00 less\n", finished("show", job["id"]))
+    free = live.add_job(status="succeeded", ended_at="2030-01-01T00:00:00Z", cost=0, spot_discount=1_000_000)
+    assert re.search(r"cost +nothing, as a spot job \$1.00 less\n", finished("show", free["id"]))
+    other = live.add_job(status="running", cost=3_000_000, spot_discount=None)
+    assert re.search(r"cost +\$3.00\n", finished("show", other["id"]))
+
+
 @pytest.mark.parametrize(
     ("facts", "words"),
     [

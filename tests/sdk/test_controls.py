@@ -48,6 +48,54 @@ def test_a_handle_pauses_and_resumes(service: FakeService, client: Client) -> No
     assert len(keys) == 2
 
 
+def test_a_handle_changes_the_number_of_gpus(service: FakeService, client: Client) -> None:
+    """Each is a write with a key of its own: sent twice by an unsure network, it is one."""
+    job = client.job(service.add_job(status="running")["id"])
+    assert job.resize(3).message == job.resize(3).message == "its owner wants it on 3 GPUs"
+    assert service.paths() == [f"POST /v1/jobs/{job.id}/resize"] * 2
+    assert len({one.headers["idempotency-key"] for one in service.requests}) == 2
+
+
+@pytest.mark.parametrize("gpus", [0, -1, 65, 2**40])
+def test_a_number_that_no_machine_has_is_refused_before_it_is_sent(
+    service: FakeService, client: Client, gpus: int
+) -> None:
+    job = client.job(service.add_job(status="running")["id"])
+    with pytest.raises(ValueError, match="gpus"):
+        job.resize(gpus)
+    assert service.paths() == []
+
+
+@pytest.mark.parametrize("code", ["not_elastic", "no_room", "conflict"])
+def test_the_command_line_says_what_can_be_done_instead(live: FakeService, code: str) -> None:
+    """Where it cannot be changed as it runs; not where the job is over."""
+    job_id = live.add_job(status="running", refuses=code)["id"]
+    result = call("resize", job_id, "8")
+    assert result.exit_code != 0
+    assert f"it cannot have so many: {code}" in result.stderr
+    assert (f"allpass pause {job_id}" in result.stderr) == (code != "conflict")
+
+
+def test_the_command_line_resizes(live: FakeService) -> None:
+    job_id = live.add_job(status="running")["id"]
+    assert f"follow it: allpass events {job_id}" in finished("resize", job_id, "2")
+    assert json.loads(finished("resize", job_id, "2", "--json"))["id"] == job_id
+    assert json.loads(live.requests[-1].content) == {"gpus": 2}
+
+
+@pytest.mark.parametrize("words", [["x"], ["0"], ["65"], ["1.5"], []])
+def test_what_is_no_number_of_gpus_is_wrong_usage(live: FakeService, words: list[str]) -> None:
+    assert call("resize", live.add_job()["id"], *words).exit_code == 2
+    assert not [path for path in live.paths() if path.endswith("resize")]
+
+
+async def test_the_asynchronous_client_resizes(service: FakeService) -> None:
+    with served(service) as url:
+        async with AsyncClient(url, KEY) as client:
+            job_id = service.add_job(status="running")["id"]
+            assert "on 5 GPUs" in ((await client.resize_job(job_id, 5)).message or "")
+
+
 def test_a_refused_resume_is_a_conflict_that_names_the_limit(service: FakeService, client: Client) -> None:
     """The program can raise it and try again."""
     job = client.job(service.add_job(status="paused", cost=2_000_000, max_cost=1_000_000)["id"])

@@ -141,6 +141,14 @@ def test_offers_prints_prices_per_gpu(wired: Server) -> None:
     assert all(part in printed for part in ("2x A100", "$0.70/h", "$1.40/h", "36s", "vast"))
     assert wired.query(0) == {"gpu_type": "A100", "max_price": "900000"}
     assert len(json.loads(call("offers", "--json").stdout)) == 2
+    assert "AS SPOT" not in printed
+
+
+def test_offers_of_a_pool_say_what_a_spot_job_pays(wired: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a column that is there only where some pool has a share for spot."""
+    monkeypatch.setitem(OFFER, "spot_price_per_hour", 350_000)
+    heading, first, *_ = call("offers").stdout.splitlines()
+    assert "AS SPOT" in heading and "$0.35/h" in first
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,15 @@ def test_a_table_with_bars_prices_and_the_choice(live: FakeService) -> None:
     ]
 
 
+def test_what_a_spot_job_pays_there_is_told_beside_what_would_be_taken(live: FakeService) -> None:
+    """Where the pool has a share for spot; an older service says nothing of it."""
+    best = live.plan["options"][0]["offers"][0]
+    best |= {"spot_price_per_hour": 185_000, "spot_cost": 232_500}
+    assert "as a spot job: $0.19/h, $0.23 in all" in call("--model", "llama-3-8b", "--steps", "3600").stdout
+    best |= {"spot_cost": None}
+    assert "as a spot job: $0.19/h\n" in call("--model", "llama-3-8b").stdout
+
+
 def test_one_provider_is_told_by_its_tiers(live: FakeService) -> None:
     """Where all offers are one provider's, the columns name what differs."""
     for one in live.plan["options"]:

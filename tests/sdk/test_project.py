@@ -60,6 +60,8 @@ class OneProject(FakeService):
         self.asked.append(f"{request.method} {request.url.path}")
         if request.url.path.endswith("/keys"):
             return ok({**key, "scopes": json_of(request)["scopes"]})
+        if request.method == "PATCH":
+            return ok({**made, **json_of(request)})
         if request.method == "GET":
             named = request.url.params.get("name", "vision") == "vision"
             return ok({"data": [made] if named else [], "next_cursor": None})
@@ -126,13 +128,35 @@ def test_projects_are_made_listed_archived_and_restored_by_name(live: OneProject
     assert "there is no project 'speech'" in missing.output
 
 
+def test_the_class_of_jobs_that_name_none_is_settled_and_shown(live: OneProject) -> None:
+    """By name or id; what is no class is told before anybody is asked; an older service says nothing: guaranteed."""
+    told = call("project", "set", "vision", "--default-class", "spot").stdout
+    assert "proj_2   vision   jobs that name no class are spot" in told
+    assert live.asked[-1] == "PATCH /v1/projects/proj_2"
+    assert "guaranteed" in call("project", "list").stdout
+    assert "guaranteed, of jobs that name none" in call("project").stdout
+    live.project["default_class"] = "spot"
+    assert "spot, of jobs that name none" in call("project").stdout
+    assert "spot" in call("project", "list").stdout
+    live.asked.clear()
+    for wrong in ((), ("--default-class", "cheap"), ("--default-class", "")):
+        refused = call("project", "set", "vision", *wrong)
+        assert refused.exit_code == 2
+        assert "there are guaranteed and spot" in " ".join(refused.output.split())
+    assert live.asked == []
+
+
 async def test_both_clients_manage_projects(live: OneProject) -> None:
     with Client() as client:
         assert client.create_project("vision").key.key == "ak_1_x"
         assert [one.name for one in client.projects()] == ["vision"]
+        assert client.change_project("proj_2", default_class="spot").default_class == "spot"
+        with pytest.raises(InvalidInput, match="default_class: 'cheap'"):
+            client.change_project("proj_2", default_class="cheap")  # type: ignore[arg-type]  # that is the point
         assert client.archive_project("proj_2").archived_at is not None
     async with AsyncClient() as client:
         assert (await client.restore_project("proj_2")).archived_at is None
+        assert (await client.change_project("proj_2", default_class="spot")).default_class == "spot"
         assert [one.id async for one in client.projects(name="vision")] == ["proj_2"]
         assert (await client.create_project_key("proj_2", "ada", ["read"])).scopes == ["read"]
 

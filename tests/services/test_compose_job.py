@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allpass.wire.jobs import JobRequest, SweepRequest
+from app.core.model.job import PriorityClass
 from app.db.apps.versions import AppContent, AppVersion
 from app.db.jobs.submissions import NewJob
 from app.errors import InvalidInput
@@ -99,3 +100,37 @@ def test_a_sweep_has_a_row_for_each_parameter_set_in_order() -> None:
     assert [(row.own.id, row.own.parameters) for row in rows] == [(i, f'{{"seed":{n}}}') for n, i in enumerate(ids)]
     assert len({(*row.own[2:], *row.requested, *row.stated) for row in rows}) == 1
     assert rows[0].requested.sweep_id == "swp"
+
+
+@pytest.mark.parametrize(
+    ("field", "template"),
+    [
+        ("priority_class", {"priority_class": "spot"}),
+        ("elastic", {"elastic": True}),
+        ("kind", {"kind": "interactive"}),
+        ("placement.affinity", {"placement": {"affinity": {"team": "nlp"}}}),
+        ("placement.anti_affinity", {"placement": {"anti_affinity": {"team": "nlp"}}}),
+        ("checkpoints.folders", {"checkpoints": {"folders": "out/checkpoint-*"}}),
+    ],
+)
+def test_what_a_job_on_several_machines_cannot_have_is_refused_by_name(field: str, template: dict[str, Any]) -> None:
+    """Each is fine on one machine."""
+    _compose(template, _app())
+    with pytest.raises(InvalidInput, match=f"template.{field}: a job on several machines") as refused:
+        _compose({**template, "nodes": 2}, _app())
+    assert refused.value.param == f"template.{field}"
+
+
+def test_the_default_class_of_a_project_is_not_forced_on_a_job_on_several_machines() -> None:
+    for nodes, stated in ((1, "spot"), (2, "guaranteed")):
+        request = JobRequest.model_validate({"app_id": _APP_ID, "template": {"nodes": nodes}})
+        (job,) = compose_jobs(
+            ["job"], "proj", _app(), request, [{}], now_ms=_NOW_MS, defaults=_DEFAULTS,
+            default_class=PriorityClass.SPOT,
+        )  # fmt: skip
+        assert job.stated.priority_class == stated
+
+
+def test_a_job_on_one_machine_is_stored_as_an_older_release_stores_it() -> None:
+    assert '"nodes"' not in _compose({}, _app()).stated.resources
+    assert '"nodes":3' in _compose({"nodes": 3}, _app()).stated.resources

@@ -149,6 +149,11 @@ def test_it_changes_its_gpus_while_it_runs(
     assert_same(found, alone[kind])
     told = capsys.readouterr().out
     assert [line.rpartition(" on ")[2] for line in told.splitlines() if "goes on with step" in line] == sizes
+    said = [line["training"]["gpus"] for line in found.lines() if "gpus" in line.get("training", {})]
+    begins = [str(number) for number in range(count)]
+    assert said[0] == {"used": begins, "leaving": [], "refused": []}
+    assert all(one["used"] in (begins, *map(list, plan.values())) for one in said)
+    assert not any(set(one["leaving"]) & set(one["used"]) for one in said)
 
 
 @pytest.mark.parametrize("kind", ["lora", "full", "classifier"])

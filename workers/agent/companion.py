@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Callable, ContextManager, Dict, Mapping, Optional, Sequence, Tuple
 
 from workers.agent.errors import MachineFailed
+from workers.agent.member import MemberRun
 from workers.agent.preparing import Command
 from workers.agent.process import Process, Stoppable
 from workers.agent.run import Run
@@ -18,6 +19,8 @@ LEFT = 75  # as the trainer says: not finished, come again
 def kind_of(wish: Mapping[str, Any], *, comes: bool, lead: Optional[Run]) -> Callable[..., Run]:
     """What a run is that the server wants. `comes`: its companion is wanted as well; `lead`: the run whose companion it
     is, if that is here."""
+    if (wish["spec"].get("gang") or {}).get("rank"):
+        return MemberRun
     if wish.get("companion_of") is None:
         return partial(Lead, Sharing()) if comes else Run
     if isinstance(lead, Sharer):

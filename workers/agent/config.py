@@ -60,6 +60,7 @@ class Config(NamedTuple):
     torch_folder: Optional[str] = None  # where the torch for that is, where it is not the one of `python`
     probe_bytes: int = 0  # to download once, to see how fast that is
     own_gpus: Optional[Sequence[int]] = None  # the host's GPUs that are this machine's, in its own order; None: all
+    of_pool: bool = False  # its host has joined a pool: others may have to reach it
 
 
 def load(environ: Mapping[str, str]) -> Config:
@@ -96,6 +97,7 @@ def load(environ: Mapping[str, str]) -> Config:
         torch_folder=environ.get("ALLPASS_AGENT_TORCH") or None,
         probe_bytes=_number(environ, "ALLPASS_AGENT_PROBE_BYTES", 0, "bytes (0: not measured)"),
         own_gpus=_gpu_indices(environ),
+        of_pool=environ.get("ALLPASS_AGENT_OF_POOL") == "1",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 _LAYOUT = ("micro_batch", "accumulation", "sequence")
 _BYTES = ("allocated_bytes", "reserved_bytes", "process_bytes")
@@ -23,6 +23,8 @@ _LIBRARY = re.compile(r"[A-Za-z0-9._+!-]{1,60}")
 _EPOCHS = ("epochs", "fruitless_epochs")
 _PROFILE = {"fisher": 1024, "pull": 512}  # at most so many numbers
 _LONGEST_WHY = 1000
+_GPUS = ("used", "leaving", "refused")
+_MOST_GPUS, _LONGEST_GPU = 64, 100
 _LARGEST = 1e15  # of a number that is compared with those of other jobs
 
 
@@ -116,6 +118,15 @@ def libraries_of(told: Any) -> Dict[str, str]:
     return dict(itertools.islice(words, _MOST_VERSIONS))
 
 
+def gpus_of(told: Any) -> Dict[str, List[str]]:
+    """Of the GPUs that the code was given, by their names: those that it uses, those that it is about to leave, and
+    those that it cannot use. Nothing where that is not all there."""
+    found = told.get("gpus") if isinstance(told, dict) else None
+    if not isinstance(found, dict):
+        return {}
+    return {name: found[name] for name in _GPUS} if all(_are_names(found.get(name)) for name in _GPUS) else {}
+
+
 def watched_of(told: Any) -> Dict[str, Any]:
     """How a job does that waits for this one's weights; nothing where it is not all there."""
     found = told.get("watch") if isinstance(told, dict) else None
@@ -124,6 +135,11 @@ def watched_of(told: Any) -> Dict[str, Any]:
     if not all(_are_numbers([found.get(name)], 1) and found[name] >= 0 for name in _EPOCHS):
         return {}
     return {name: found[name] for name in ("job_id", *_EPOCHS)}
+
+
+def _are_names(told: Any) -> bool:
+    is_list = isinstance(told, list) and len(told) <= _MOST_GPUS
+    return is_list and all(isinstance(one, str) and len(one) <= _LONGEST_GPU for one in told)
 
 
 def _are_numbers(told: Any, most: int) -> bool:

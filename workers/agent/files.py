@@ -6,6 +6,7 @@ file itself: a link that is swapped in the middle of it gains nothing.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -75,6 +76,17 @@ class Fence:
                 digest.update(block)
                 size += len(block)
         return Piece(name, digest.hexdigest(), size)
+
+
+@contextlib.contextmanager
+def folder_of(path: Path) -> Iterator[int]:
+    """A descriptor of a folder that user code may replace: of the folder itself, never of what a link in its place
+    leads to. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def listing(folder: Path, *, without: Tuple[str, ...] = ()) -> List[str]:

@@ -125,6 +125,14 @@ def host_index(config: Config, index: int) -> int:
     return index if own is None or index >= len(own) else own[index]
 
 
+def machine_index(config: Config, name: str) -> Optional[int]:
+    """The other way round; None for what is the name of none of this machine's."""
+    if not _is_number(name):
+        return None
+    own = config.own_gpus
+    return int(name) if own is None else next((index for index, host in enumerate(own) if host == int(name)), None)
+
+
 def _own(config: Config, rows: "List[Tuple[Dict[str, Any], str]]") -> "List[Tuple[Dict[str, Any], str]]":
     """Those of this machine, as it counts them."""
     if config.own_gpus is None:

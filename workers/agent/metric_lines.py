@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Dict, Iterator, List, NamedTuple, Optional, Se
 
 from workers.agent.facts import (
     facts_of,
+    gpus_of,
     libraries_of,
     link_of,
     profile_of,
@@ -47,7 +48,8 @@ class MetricLine(NamedTuple):
     there, in words; `saves`: the code says that it saves and leaves when it is asked to; `total_steps`: the step that
     it ends with, as it says; `link`: one to be shown with the job, by its name; `refused`: why what it saves by itself
     is no checkpoint; `libraries`: the versions that it computes with; `unusable`: why it cannot use the GPUs that it
-    was given; `untracked`: why a tracker does not get its metrics."""
+    was given; `untracked`: why a tracker does not get its metrics; `gpus`: which of those it uses, leaves and cannot
+    use."""
 
     step: int
     values: Dict[str, float]
@@ -65,6 +67,7 @@ class MetricLine(NamedTuple):
     libraries: Dict[str, str] = _NOTHING
     unusable: str = ""
     untracked: str = ""
+    gpus: Dict[str, Any] = _NOTHING
 
 
 class BadLine(NamedTuple):
@@ -135,6 +138,7 @@ def _line(record: Any, offset: int) -> MetricLine:
         libraries_of(told),
         unusable_of(told),
         untracked_of(told),
+        gpus_of(told),
     )
 
 

@@ -15,6 +15,7 @@ from workers.agent.arriving import Arriving
 from workers.agent.capabilities import capabilities_of
 from workers.agent.errors import Aborted, EnvironmentFailed, Fenced, MachineFailed
 from workers.agent.fetching import Fetcher, Staged
+from workers.agent.gang import GangSeat
 from workers.agent.keeping import Keeper
 from workers.agent.launching import Launcher
 from workers.agent.logs import Log, Shipper
@@ -78,6 +79,7 @@ class Run:
         self._arriving: Optional[Arriving] = None  # of a run that stands by and is prepared
         self._training: Optional[TrainingMeter] = None  # set with the process
         self._killed = False
+        self._ended_by_us = False
         self._grace_ms = int(desired["grace_ms"])
         self._started_before = self.workspace.started.exists()
         spool = Spool(self.workspace.spool / "log", log_bytes=self._spec.get("log_bytes") or LOG_BYTES)
@@ -98,7 +100,10 @@ class Run:
             self._spec, self._writer, machine, self.workspace, self._log.say, self._forgotten, self._transfers
         )
         self._shipper = Shipper(machine.api, machine.transport, self._writer, self._log, spool)
-        self._beside = capabilities_of(self._spec, self._writer, machine, self.workspace, self._gone)
+        self._beside = capabilities_of(
+            self._spec, self._writer, machine, self.workspace, self._gone, shares=self.shares
+        )
+        self._gang = GangSeat(self._spec, machine.config, self._log.say) if self._spec.get("gang") else None
         self._thread = threading.Thread(target=self._main, name=self._writer.run_id, daemon=True)
 
     # What the server wants; called from the sync threads.
@@ -110,6 +115,8 @@ class Run:
         """Do what is wanted, if it is not being done already."""
         for one in self._beside:
             one.tell(desired["spec"])
+        if self._gang is not None:
+            self._gang.tell(desired["spec"])
         with self._lock:
             self._grace_ms = int(desired["grace_ms"])
         if desired["want"] == "checkpoint":
@@ -180,6 +187,7 @@ class Run:
         with self._lock:
             told = None if self._exit is None else self._exit.as_wire()
             rare = {} if self._training is None else self._training.told()
+            rare.update({} if self._gang is None else self._gang.told())
             return {**self._writer.run(), "phase": self._phase, "step": self._step, "exit": told, **rare}
 
     def heard(self, report: Mapping[str, Any]) -> None:
@@ -223,6 +231,8 @@ class Run:
             self.kill()
             report = ExitReport(environment_error=f"the agent failed: {type(error).__name__}: {error}")
         finally:
+            if self._gang is not None:
+                self._gang.close()
             self._launcher.close()
             self._spares.ended(self._spare)
         self.process_gone.set()
@@ -233,6 +243,7 @@ class Run:
         if report.environment_error is not None:
             report.environment_error = self._redactor.text(report.environment_error)
         with self._lock:
+            report.killed = self._ended_by_us or None
             self._exit = report
             self._enter("exited")
         self._await_others()
@@ -249,6 +260,9 @@ class Run:
             self._check_user()
             self._check_secrets()
             self._get_ready()
+            if self._gang is not None and self._gang.rank == 0:
+                self._gang.open()
+                self._changed(True)
             command = self._prepare()
             self._begin_at(first_step(self._spec))
             training, process = self._launch_training(command)
@@ -258,6 +272,7 @@ class Run:
         except (Aborted, Fenced):
             return ExitReport(signal=SIGKILL if self._killed else SIGTERM)
         ended = process.wait()
+        self._ended_by_us = self._killed  # what comes from now on has not ended it
         self.process_gone.set()
         if ended.left:
             self._machine.users.condemn(f"processes of a run cannot be killed: {', '.join(map(str, ended.left[:10]))}")
@@ -302,6 +317,7 @@ class Run:
                 before = {**self._spec, "resume": None}
                 environ = user_environ(self.workspace, before, self._writer.job_id, script.python)
                 environ.update(machine.gpus.variables(self._spec["gpu_indices"]))
+                environ.update({} if self._gang is None else self._gang.seat())
                 self._launcher.warm_up(script, environ).await_ready(self._gone)
             staged = self._await_promotion(Arriving(link, self.workspace.spool / "coming", ahead.shelf))
         command = complete(self._spec, script, link, self.workspace, self._log, ahead, staged)
@@ -315,9 +331,12 @@ class Run:
         return self._launcher.install(argv, environ, output)
 
     def _await_promotion(self, arriving: Arriving) -> Staged:
-        """What came of the final checkpoint before it was complete."""
+        """What came of the final checkpoint before it was complete. On a further machine of a job, once it reaches the
+        first one."""
         arriving.start()
         try:
+            if self._gang is not None and self._gang.rank:
+                self._gang.reach(self._check_wanted)
             with self._lock:
                 self._check_wanted()
                 self._arriving = arriving
@@ -341,6 +360,10 @@ class Run:
             self._check_wanted()
             self.workspace.started.touch()
             environ = {**command.environ, **self._machine.gpus.variables(self._spec["gpu_indices"]), **self._secrets}
+            for one in self._beside:
+                environ.update(one.environ())
+            if self._gang is not None:
+                environ.update(self._gang.environ())
             process = self._process = self._start(command.argv, environ)
             self._training = training
             self._enter("running")

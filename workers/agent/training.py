@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from workers.agent.api import Writer
 from workers.agent.checkpoints import Marks, Uploader, inside, marks
@@ -13,6 +13,7 @@ from workers.agent.early import Early
 from workers.agent.errors import Unsafe
 from workers.agent.facts import MOST_LINKS
 from workers.agent.files import Fence
+from workers.agent.gpus import machine_index
 from workers.agent.likely_saves import LikelySaves
 from workers.agent.logs import Log
 from workers.agent.machine import Machine
@@ -29,7 +30,8 @@ from workers.agent.workspace import Workspace, first_step, profiles_first
 
 LONGEST_ERROR = 4000
 MOST_TOKENS = 2**53
-_RARE = ("profile", "parted")  # left out where there is none: older servers do not know it
+MOST_GPU_NEWS = 2000  # of one run: each is an event of its job; after these it stays as it was told
+_RARE = ("profile", "parted", "killed")  # left out where there is none: older servers do not know it
 
 
 @dataclass
@@ -45,6 +47,7 @@ class ExitReport:
     training: Optional[Dict[str, Any]] = None  # what the code told of itself
     profile: Optional[Dict[str, Any]] = None  # of a run that was made for it
     parted: Optional[str] = None
+    killed: Optional[bool] = None  # True: by us, as the server told us
 
     def as_wire(self) -> Dict[str, Any]:
         error = self.environment_error
@@ -88,6 +91,8 @@ class TrainingMeter:
         self._total = TotalSteps()
         self._links: Dict[str, str] = {}  # by name, replaced whenever there is news
         self._libraries: Dict[str, str] = {}  # the same
+        self._gpus: Dict[str, List[int]] = {}  # the same
+        self._gpu_news = 0
         self._is_untracked = False  # its owner has heard of it
         self._writer = writer
         self._machine = machine
@@ -191,6 +196,8 @@ class TrainingMeter:
             told["links"] = self._links
         if self._libraries:
             told["libraries"] = self._libraries
+        if self._gpus:
+            told["gpus"] = self._gpus
         return {**told, "watch": self.watched} if self.watched else told
 
     def heard(self, report: Mapping[str, Any]) -> None:
@@ -240,6 +247,8 @@ class TrainingMeter:
             self._take_link(line.link)
         if line.libraries:
             self._take_libraries(line.libraries)
+        if line.gpus:
+            self._take_gpus(line.gpus)
         if line.refused:
             self._refusals.tell("checkpoint", "what it saves", line.step, Unsafe(line.refused))
         if line.untracked:
@@ -283,6 +292,19 @@ class TrainingMeter:
     def _take_libraries(self, libraries: Dict[str, str]) -> None:
         if libraries != self._libraries and not any(map(self._log.hides, libraries.values())):
             self._libraries = libraries
+            self._on_news()
+
+    def _take_gpus(self, named: Dict[str, List[str]]) -> None:
+        """As the server counts them. Whoever waits for one hears of it at once; from code that goes on and on, no
+        more."""
+        config = self._machine.config
+        gpus = {
+            use: sorted({index for name in names if (index := machine_index(config, name)) is not None})
+            for use, names in named.items()
+        }
+        if gpus != self._gpus and self._gpu_news < MOST_GPU_NEWS:
+            self._gpu_news += 1
+            self._gpus = gpus
             self._on_news()
 
     def _take_untracked(self, step: int, why: str) -> None:

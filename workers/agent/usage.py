@@ -48,7 +48,11 @@ class UsageGauge:
         self._before_s = 0.0
 
     def tell(self, spec: Mapping[str, Any]) -> None:
-        """Nothing that the server wants changes it."""
+        """The GPUs that it has may change while it goes on."""
+        self._gpu_indices = spec.get("gpu_indices") or ()
+
+    def environ(self) -> Dict[str, str]:
+        return {}
 
     def begin(self, process: Stoppable) -> None:
         """From now on. A process that cannot be seen from here is not looked at."""

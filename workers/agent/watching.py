@@ -8,11 +8,11 @@ import json
 import os
 import shutil
 import threading
-from typing import Any, Iterator, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional
 
 from workers.agent.api import Writer
 from workers.agent.errors import AgentError
-from workers.agent.files import give_to
+from workers.agent.files import folder_of, give_to
 from workers.agent.machine import Machine
 from workers.agent.preparing import fetch_bundle
 from workers.agent.process import Stoppable
@@ -43,6 +43,10 @@ class RowWatch:
         with self._lock:
             self._wish = spec.get("watch")
             self._start()
+
+    def environ(self) -> Dict[str, str]:
+        """The folder is there whether or not there are rows to look at."""
+        return {}
 
     def begin(self, _: Stoppable) -> None:
         """The run has its folders. Only the trainer of the built-in recipe looks at rows."""
@@ -80,22 +84,14 @@ class RowWatch:
         order = {"job_id": wish["job_id"], "parameters": wish["parameters"]}
         (made / ORDER_NAME).write_text(json.dumps(order), encoding="utf-8")
         give_to(self._workspace.uid, made)
-        with self._folder() as folder:
+        with folder_of(self._workspace.watched) as folder:
             os.rename(made, wish["job_id"], dst_dir_fd=folder)
 
     def _take_away(self) -> None:
         if self._there is not None:
-            with self._folder() as folder:
+            with folder_of(self._workspace.watched) as folder:
                 gone = f".{self._there}-{os.urandom(4).hex()}"
                 os.rename(self._there, gone, src_dir_fd=folder, dst_dir_fd=folder)
-
-    @contextlib.contextmanager
-    def _folder(self) -> Iterator[int]:
-        descriptor = os.open(self._workspace.watched, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
 
 
 def _job(wish: Optional[Mapping[str, Any]]) -> Optional[str]:

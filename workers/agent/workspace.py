@@ -88,6 +88,11 @@ class Workspace:
         return self.home / "watched"
 
     @property
+    def gpus(self) -> Path:
+        """Of a run of the built-in recipe: where it is said which of its GPUs it is to use."""
+        return self.home / "gpus"
+
+    @property
     def plan(self) -> Path:
         """Exists where the server has worked out how the run is to be laid out."""
         return self.home / "plan.json"

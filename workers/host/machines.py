@@ -164,6 +164,7 @@ class HostMachines:
         files.root.parent.mkdir(parents=True, exist_ok=True)
         given = dict(environment)
         project = given.pop(PROJECT, "")
+        given["ALLPASS_AGENT_OF_POOL"] = "1"
         if indices and self._nvidia_smi != "none":
             given["ALLPASS_AGENT_GPUS"] = ",".join(map(str, indices))
         if self._nvidia_smi and self._nvidia_smi != "none":

@@ -29,7 +29,7 @@ environment or another job; all that is random follows from the recipe's seed.
 
 On several GPUs (ADR 0093) there is a process for each, which takes its parts of every step:
 
-    with gang.gathered(folder, recipe, session, gpus) as join:   starts the others, `follower`, and ends with them
+    with gathering.gathered(folder, recipe, session, gpus) as join:   starts the others, `follower`, and ends with them
         loop.train(recipe, data, session, join)
     ranks.each(parts, work)                      what came of all parts, in order, in all processes
     ranks.summing(parameters)                    gradients of parts, added in their order (`summing`)

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,55 +27,32 @@ from allpass.recipe.settings import Recipe
 from allpass.training.session import Session
 from workers.trainer import stillness
 from workers.trainer.rank_process import RankProcess, write
-from workers.trainer.ranks import Join, ManyRanks, PeerLost, RankFailed, Ranks, alone
+from workers.trainer.ranks import ManyRanks, PeerLost, RankFailed, Ranks
 from workers.trainer.stillness import JOINING_S, Presence, Stillness
 from workers.trainer.wanted_gpus import WantedGpus
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 MOST_LOST = 3  # processes that are replaced: where more are lost, another machine is better
 _END_S = 1.0  # for a process to leave by itself: it has nothing to lose
+LEAVING_S = 10.0  # the same, where the training goes on: somebody waits for its GPU
 LOSS_S = 20.0  # for those that are left to find that one is gone, and to come together again, at least
 _LOOK_S = 0.1  # between two looks at who is there, and who is wanted
-
-
-def own_gpus(session: Session) -> tuple[str, ...]:
-    """A name for each process that the job is to have, and this process narrowed to the first of them: to be called
-    before CUDA is. Of played GPUs too, which are processors."""
-    visible = [name for one in os.environ.get(VISIBLE, "").split(",") if (name := one.strip())]
-    count = max(1, int((session.template().get("gpu") or {}).get("count") or 1))
-    names = tuple(visible[:count] or map(str, range(count)))
-    if visible:
-        os.environ[VISIBLE] = names[0]
-    return names
-
-
-@contextlib.contextmanager
-def gathered(folder: Path, recipe: Recipe, session: Session, gpus: Sequence[str]) -> Iterator[Join]:
-    """While this lasts there is a process for each of `gpus`, or of those that are wanted by then, and this one may
-    join the others when it has loaded. Of one that stays one, nothing is started."""
-    wanted = WantedGpus.of(gpus, may_change=recipe.draws_by_part)
-    if len(gpus) == 1 and not wanted.may_change:
-        yield alone
-        return
-    gang = Gang(folder, recipe, wanted, session.environment)
-    try:
-        gang.start()
-        yield gang.join
-    finally:
-        gang.close()
 
 
 class Gang:
     """What the first process has of the others."""
 
-    def __init__(self, folder: Path, recipe: Recipe, wanted: WantedGpus, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, recipe: Recipe, wanted: WantedGpus, session: Session) -> None:
         task = replace(recipe, wandb=None, push_to=None)
         self._task = {"folder": str(folder), "recipe": task.parameters()}
-        self._environment = {**os.environ, **environment}
+        self._environment = {**os.environ, **session.environment}
+        self._session = session
+        self._told: Mapping[str, Any] = {}  # of its GPUs
         self._wanted = wanted
         self._place = Path(tempfile.mkdtemp(prefix="allpass-ranks-"))
         self._members: list[RankProcess] = []  # by rank, from 1
         self._coming: list[RankProcess] = []  # load
+        self._leaving: list[RankProcess] = []  # were let go, and are not gone yet
         self._begun = self._met = self._lost = self._astray = 0
         self._watching: list[threading.Thread] = []
         self._lock = threading.RLock()
@@ -129,9 +106,9 @@ class Gang:
         with self._lock:
             self._is_over = True
         self._closing.set()
-        for one in (*self._members, *self._coming):
+        for one in (*self._members, *self._coming, *self._leaving):
             one.let_go()
-        for one in (*self._members, *self._coming):
+        for one in (*self._members, *self._coming, *self._leaving):
             one.end(_END_S)
         for thread in self._watching:
             thread.join(_END_S)
@@ -172,6 +149,7 @@ class Gang:
                 found.append(one)
             else:
                 one.let_go()
+                self._leaving.append(one)
         return sorted(found, key=lambda one: wanted.index(one.gpu))
 
     def _watch(self, one: RankProcess) -> None:
@@ -190,6 +168,8 @@ class Gang:
                     self._lose(one, code, "another process begins in its place")
                 else:
                     self._do_without(one, code)
+            elif one in self._leaving:
+                self._leaving.remove(one)
         if isinstance(broken, ManyRanks):  # whoever waits for it in the middle of a step would do so for ever
             broken.break_off()
 
@@ -228,6 +208,8 @@ class Gang:
                     return
                 self._heed()
                 self._look_at_coming(passed_s)
+                self._look_at_leaving(passed_s)
+                self._tell_gpus()
                 self._longest_s = max(self._longest_s, still.longest_s)
                 self._has_measured |= self._ranks is not None and self._ranks.rounds > 1
                 if met != self._met:
@@ -246,7 +228,7 @@ class Gang:
         """Those that are wanted and not there begin to load; that they have is told in the next round."""
         self._wanted.look()
         wanted = self._wanted.names
-        there = {one.gpu for one in (*self._members, *self._coming)}
+        there = {one.gpu for one in (*self._members, *self._coming, *self._leaving)}
         for rank, gpu in enumerate(wanted[1:], 1):
             if gpu not in there:
                 with contextlib.suppress(OSError):  # tried again
@@ -263,6 +245,28 @@ class Gang:
             one.loads_for_s += passed_s
             if one.loads_for_s > JOINING_S and not one.has_loaded:
                 one.kill(f"hangs: it has not loaded within {JOINING_S:.0f} s")
+
+    def _look_at_leaving(self, passed_s: float) -> None:
+        for one in self._leaving:
+            one.leaves_for_s += passed_s
+            if one.leaves_for_s > LEAVING_S:
+                one.kill(f"did not leave within {LEAVING_S:.0f} s")
+
+    def _tell_gpus(self) -> None:
+        """Which GPUs the training uses, which it is about to leave, and those that no process could begin on: whoever
+        gives them out waits for it."""
+        if not self._wanted.may_change or self._met == 0:
+            return
+        leaving = {one.gpu for one in (*self._leaving, *self._coming) if one.gpu not in self._wanted.names}
+        told = {
+            "used": [self._wanted.names[0], *(one.gpu for one in self._members)],
+            "leaving": sorted(leaving),
+            "refused": sorted(self._wanted.refused),
+        }
+        if told != self._told:
+            with contextlib.suppress(OSError):  # a disk that is full: told with the next change
+                self._session.tell(gpus=told)
+                self._told = told
 
     @property
     def _loss_s(self) -> float:
@@ -302,7 +306,7 @@ class Gang:
             if self._is_over:
                 return
             self._is_over = True
-            for one in (*self._members, *self._coming):
+            for one in (*self._members, *self._coming, *self._leaving):
                 one.end(0.0)
             shutil.rmtree(self._place, ignore_errors=True)
             sys.stdout.flush()

@@ -14,7 +14,7 @@ from allpass import training
 from allpass.errors import InvalidInput
 from allpass.recipe.settings import Recipe
 from allpass.training.session import EXIT_STOPPED, Session
-from workers.trainer import begun, fisher, gang, given_gpus, loop, model, rows, tasks, together
+from workers.trainer import begun, fisher, gathering, given_gpus, loop, model, rows, tasks, together
 from workers.trainer.loop import Diverged
 from workers.trainer.ranks import RankFailed
 from workers.trainer.rows import Data
@@ -44,7 +44,7 @@ def be_quiet() -> None:
 def train(folder: Path) -> None:
     """As `main`, for a caller who handles errors."""
     session = training.session()
-    gpus = gang.own_gpus(session)
+    gpus = gathering.own_gpus(session)
     given_gpus.check(session)
     if together.COMPANION_FILE in os.environ:
         together.train(folder, session)
@@ -57,7 +57,7 @@ def train(folder: Path) -> None:
     recipe = begun.settled(recipe, data, session, processes=len(gpus))
     if session.profiles:
         profile_first(recipe, data, session)
-    with gang.gathered(folder, recipe, session, begun.used(gpus, recipe, session)) as join:
+    with gathering.gathered(folder, recipe, session, begun.used(gpus, recipe, session)) as join:
         loop.train(recipe, data, session, join)
 
 

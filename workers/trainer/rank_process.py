@@ -32,7 +32,7 @@ class RankProcess:
         self.gpu = gpu
         self.rank = rank
         self.is_needed = is_needed
-        self.loads_for_s = 0.0
+        self.loads_for_s = self.leaves_for_s = 0.0
         self._ready = ready
         self._why: str | None = None
         self._last: deque[str] = deque(maxlen=1)

@@ -23,6 +23,7 @@ class WantedGpus:
 
     def __init__(self, names: Sequence[str], file: Path | None) -> None:
         self.names = tuple(names)
+        self.refused: tuple[str, ...] = ()  # of the newest that was said: no process can begin on them
         self._file = file
         self._seen: bytes | None = None
 
@@ -48,13 +49,14 @@ class WantedGpus:
             return
         self._seen = data
         try:
-            self.names = self._read(data)
+            self.names, self.refused = self._read(data), ()
         except (ValueError, RecursionError) as error:
             write(f"training: its GPUs stay as they are: {error}")
 
     def give_up(self, name: str) -> None:
         """No process can begin on it."""
         self.names = tuple(one for one in self.names if one != name)
+        self.refused = (*self.refused, name)
 
     def _read(self, data: bytes) -> tuple[str, ...]:
         """Raises ValueError."""

@@ -6,6 +6,7 @@ what there is: all orders are heaps whose outdated entries are skipped. Jobs of 
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterator
@@ -57,7 +58,7 @@ class _Member:
 
     def place_for(self, gpus: int) -> int:
         """The largest size of at most so many GPUs."""
-        return max((place for place, size in enumerate(self.sizes) if size <= gpus), default=-1)
+        return bisect.bisect_right(self.sizes, gpus) - 1
 
 
 @dataclass(slots=True)
@@ -79,7 +80,8 @@ class ElasticPool:
         self.capacity, self.free, self.rules = capacity, capacity, rules
         self._members: dict[Hashable, _Member] = {}
         self._orders = {queue: _Orders() for queue in PriorityQueue}
-        self._held: Counter[tuple[PriorityQueue, int]] = Counter()  # GPUs by queue and service class
+        self._held: dict[PriorityQueue, Counter[int]] = {queue: Counter() for queue in PriorityQueue}  # GPUs by class
+        self._held_in = dict.fromkeys(PriorityQueue, 0)  # GPUs of each queue
         self._arrivals = self._versions = 0
         self._before: dict[Hashable, tuple[int, str]] = {}
 
@@ -131,7 +133,10 @@ class ElasticPool:
         heap, skipped = self._orders[queue].waiting, list[Entry]()
         while (entry := self._top(heap)) is not None and len(skipped) < MOST_SKIPPED:
             member = self._members[entry[2]]
-            wanted = self._wanted(member)
+            reach = self._reach(member)
+            if reach <= 0:
+                break  # whoever comes after it reaches no more
+            wanted = self._wanted(member, reach)
             if wanted > member.place:
                 self._gather(member, member.sizes[wanted] - member.held)
                 self._set(member, wanted, f"its turn in the {queue.name.lower()} queue")
@@ -142,10 +147,9 @@ class ElasticPool:
         for entry in skipped:
             heapq.heappush(heap, entry)
 
-    def _wanted(self, member: _Member) -> int:
+    def _wanted(self, member: _Member, reach: int) -> int:
         """The size that can be had now: as much of its request as possible, or a first size of a batch job where idle
         GPUs let it grow afterwards (`mended`)."""
-        reach = self._reach(member)
         if member.job.queue is PriorityQueue.INTERACTIVE or not self.rules.least_served:
             return max(member.place, member.place_for(min(member.job.profile.request, member.held + reach)))
         return 0 if member.sizes[0] <= reach else member.place
@@ -153,12 +157,10 @@ class ElasticPool:
     def _reach(self, member: _Member) -> int:
         """Idle GPUs and all that may be taken for this job: of later queues, and of later classes of its own."""
         job = member.job
-        later = sum(gpus for (queue, _), gpus in self._held.items() if queue > job.queue)
+        later = sum(gpus for queue, gpus in self._held_in.items() if queue > job.queue)
         if job.queue is PriorityQueue.INTERACTIVE or not self.rules.least_served:
             return self.free + later
-        own = sum(
-            gpus for (queue, order), gpus in self._held.items() if queue == job.queue and order > job.service_class
-        )
+        own = sum(gpus for order, gpus in self._held[job.queue].items() if order > job.service_class)
         can_shrink = self._top(self._orders[job.queue].shrinking) is not None
         return self.free + later + own + (own == 0 and can_shrink)
 
@@ -217,7 +219,8 @@ class ElasticPool:
 
     def _count(self, member: _Member, gpus: int) -> None:
         self.free -= gpus
-        self._held[member.job.queue, member.job.service_class] += gpus
+        self._held[member.job.queue][member.job.service_class] += gpus
+        self._held_in[member.job.queue] += gpus
 
     def _enter(self, member: _Member) -> None:
         """Into all orders where it belongs; what it had there before is outdated."""

@@ -69,7 +69,7 @@ class QueuePlace:
         if not seconds >= 0:
             raise ValueError(f"a job runs for 0 seconds or more, not {seconds}")
         counted = seconds * gpus / request if rules.resets else seconds * (gpus > 0)
-        return replace(self, executed_s=self.executed_s + counted, served_gpu_s=self.served_gpu_s + seconds * gpus)
+        return QueuePlace(self.queue, self.executed_s + counted, self.served_gpu_s + seconds * gpus)
 
 
 def demotion_s(queue: PriorityQueue, thresholds: QueueThresholds) -> float:

@@ -29,6 +29,9 @@ def because_of(facts: Facts) -> Iterator[Remark]:
         yield from _why_waiting(facts)
     else:
         yield from _why_here(facts)
+    if facts.freed is not None:
+        ago = duration(max(0, facts.now_ms - facts.freed.at_ms))
+        yield Remark(f"{ago} ago: {facts.freed.text}", {"freed_ms": facts.freed.at_ms, **facts.freed.data})
     if facts.retried is not None:
         ago = duration(max(0, facts.now_ms - facts.retried.at_ms))
         yield Remark(f"{ago} ago it {facts.retried.text}", {"retried_ms": facts.retried.at_ms, **facts.retried.data})
@@ -53,7 +56,8 @@ def _why_waiting(facts: Facts) -> Iterator[Remark]:
     if facts.earlier_waiting:
         jobs = "1 job" if facts.earlier_waiting == 1 else f"{facts.earlier_waiting} jobs"
         what = "waits too, and comes first" if facts.earlier_waiting == 1 else "wait too, and come first"
-        text = f"{jobs} of the project with an earlier deadline {what}"
+        which = "guaranteed or due earlier" if facts.is_spot else "with an earlier deadline"
+        text = f"{jobs} of the project {which} {what}"
         yield Remark(text, {"earlier_waiting": facts.earlier_waiting})
     if facts.coming is not None:
         ago = duration(max(0, facts.now_ms - facts.coming.requested_ms))

@@ -149,6 +149,8 @@ class Facts:
     merged: Merged | None = None
     split: Said | None = None  # why the job's last merge was undone
     learned: Said | None = None  # from whom it has what it began with
+    is_spot: bool = False
+    freed: Said | None = None  # who gave up GPUs for it, or that it did for another job
     retried: Said | None = None  # that it failed by itself, and is begun again
     max_wait_ms: int | None = None  # from its submission to its first place
 

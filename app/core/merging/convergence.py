@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from app.core.merging.problem import Floats
 
@@ -130,6 +129,8 @@ def _fit_at(floor: float, at: Floats, seen: Floats, weights: Floats) -> tuple[fl
     scale = max(1.0, float(at.max()))
     terms = np.column_stack([np.ones_like(at), at / scale, (at / scale) ** 2])
     count = weights * above**2
+    from scipy.optimize import nnls  # loads for half a second: not when a server starts
+
     found, _ = nnls(terms * count[:, None], count / above)
     below = terms @ found
     if not (found[1] > 0 or found[2] > 0) or bool((below <= 0).any()):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_matrix
 
 from app.core.merging.problem import Group, Ints, Merging, Mode, Problem
 
@@ -17,6 +15,9 @@ def solve_exactly(problem: Problem, *, time_limit_s: float, gap: float = 1e-4) -
     rows = np.concatenate([members, np.full(count, problem.jobs)])
     places = np.concatenate([owners, np.arange(count)])
     values = np.concatenate([np.ones(len(members)), columns["gpus"]])
+    from scipy.optimize import Bounds, LinearConstraint, milp  # loads for half a second: not when a server starts
+    from scipy.sparse import csr_matrix
+
     matrix = csr_matrix((values, (rows, places)), shape=(problem.jobs + 1, count))
     least = np.concatenate([np.ones(problem.jobs), [0]])
     most = np.concatenate([np.ones(problem.jobs), [problem.gpus]])

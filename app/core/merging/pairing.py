@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from app.core.merging.problem import Floats, Ints, Problem
 
@@ -31,7 +30,7 @@ class PairingGroup:
 
 def families_of(problem: Problem) -> list[PairingGroup]:
     """The connected components of the pairs. A job that is in no pair is in no family."""
-    from scipy.sparse import coo_matrix
+    from scipy.sparse import coo_matrix  # loads for half a second: not when a server starts
     from scipy.sparse.csgraph import connected_components
 
     shape = (problem.jobs, problem.jobs)
@@ -60,6 +59,8 @@ def match(family: PairingGroup, alone: Floats, merged: Floats) -> tuple[float, l
     cost[family.row, family.column] = half
     cost[family.column, family.row] = half
     np.fill_diagonal(cost, alone[family.jobs])
+    from scipy.optimize import linear_sum_assignment
+
     _, mate = linear_sum_assignment(cost)
     bound = float(cost[np.arange(size), mate].sum())
     number = np.full((size, size), -1)

@@ -11,6 +11,9 @@ class Chore(StrEnum):
 
     DECIDE = "decide"
     TELL = "tell"
+    LEND = "lend"
+    EVICT = "evict"
+    GANGS = "gangs"
     PRICES = "prices"
     HEARTBEATS = "heartbeats"
     MOVES = "moves"
@@ -33,6 +36,9 @@ class Chore(StrEnum):
 CHORE_FAILS: dict[Chore, str] = {
     Chore.DECIDE: "decisions fail: nothing is started, moved or released until one succeeds",
     Chore.TELL: "what failed of single jobs or nodes cannot be written down",
+    Chore.LEND: "GPUs of some elastic jobs are not lent to jobs that wait, or not given back",
+    Chore.EVICT: "some spot jobs do not leave for guaranteed jobs, or what they left is not kept for these",
+    Chore.GANGS: "some jobs on several machines are not placed",
     Chore.PRICES: "what some providers offer is not refreshed",
     Chore.HEARTBEATS: "some machines and runs on their way are not looked after",
     Chore.MOVES: "some planned moves that take too long are not given up",

@@ -79,6 +79,7 @@ class Resources:
     memory_bytes_min: int = 0
     base_image: str | None = None  # runs only on nodes that were rented with this image; None: with ours
     gpu_memory_bytes_by_type: tuple[tuple[str, int], ...] = ()
+    nodes: int = 1  # machines that it runs on at once; all else here is of each of them
 
 
 @dataclass(frozen=True, slots=True)

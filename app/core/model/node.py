@@ -66,3 +66,4 @@ class ProviderTraits:
     )
     builds_images: bool = False  # a machine with an image can be had only when the provider has built its copy
     takes_images: bool = True  # False: its machines are not containers, and no job that names an image goes there
+    is_networked: bool = False  # its machines of one region (of a pool, of a cluster) reach each other privately

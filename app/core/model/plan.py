@@ -110,6 +110,37 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
+class GangPlace:
+    """GPUs of one of the machines of a job on several."""
+
+    node_id: str
+    gpu_indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AssignGang:
+    """Place a waiting job on GPUs of several ready nodes, the first of which leads. No policy decides this
+    (`app.core.gangs`)."""
+
+    job_id: str
+    places: tuple[GangPlace, ...]
+    reason: str
+    versions: RowVersions
+    kind: ActionKind = ActionKind.ASSIGN
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionGang:
+    """Rent machines that a job on several lacks: all of these, or none. No policy decides this."""
+
+    job_id: str
+    offers: tuple[Offer, ...]
+    reason: str
+    versions: RowVersions
+    kind: ActionKind = ActionKind.PROVISION
+
+
+@dataclass(frozen=True, slots=True)
 class Provision:
     """Rent a node that outlives runs. `project_id` owns it; `for_job_id` is who it was rented for.
 
@@ -166,6 +197,7 @@ class Split:
 
 
 Action = Start | Demote | Migrate | Preempt | Assign | Provision | Release | Merge | Split
+Enactable = Action | MoveOut | AssignGang | ProvisionGang  # with what no policy decides
 
 
 @dataclass(frozen=True, slots=True)

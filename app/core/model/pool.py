@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from app.core.model.money import ZERO, Money
+from app.core.spot_share import FULL
 
 JOINED = "joined"  # the launcher of hosts that join by a token; others are providers of their own, as `slurm`
 CPU = "CPU"  # what a host gives in place of GPUs to jobs that name it,
 CPU_FOR_ALL = "CPU*"  # and to those that name no GPU: where there is nothing else
+SHORTEST_GRACE_MS = 10_000
+MOST_GRACE_MS = 600_000
 DAY_MINUTES = 24 * 60
 WEEK_MINUTES = 7 * DAY_MINUTES
 
@@ -25,7 +28,10 @@ class Hours:
 class Pool:
     """`price` is of a GPU and hour. `preference`: pools with a lower one are filled first. `projects`: who may use it;
     empty: all. `hours`: when; empty: always. `most_gpus` at once; None: as many as there are. `drains_ms`: by when
-    what runs there has to be gone, and nothing new comes; None: it takes jobs."""
+    what runs there has to be gone, and nothing new comes; None: it takes jobs. `quotas`: of how many of its GPUs a
+    project is sure, by the project's id; empty: nobody of any, and any guaranteed job may have spot jobs leave.
+    `spot_parts`: what spot jobs pay of its price, in millionths. `grace_ms`: how long a job has to save that leaves its
+    hosts for another one; None: as long as anywhere."""
 
     name: str
     launcher: str = JOINED
@@ -35,6 +41,9 @@ class Pool:
     hours: tuple[Hours, ...] = ()
     most_gpus: int | None = None
     drains_ms: int | None = None
+    quotas: tuple[tuple[str, int], ...] = ()
+    spot_parts: int = FULL
+    grace_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

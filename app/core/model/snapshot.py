@@ -171,3 +171,8 @@ class Snapshot:
     gains_together: GainLine = TOGETHER
     no_ahead: tuple[str, ...] = ()
     images: tuple[ImageView, ...] = ()
+
+
+def versions_of(*rows: JobView | NodeView) -> tuple[tuple[str, int], ...]:
+    """Of the rows that something was decided on, sorted by id, as actions have them."""
+    return tuple(sorted((row.job_id if isinstance(row, JobView) else row.node_id, row.row_version) for row in rows))

@@ -147,8 +147,11 @@ class Threshold:
         """Where the job goes, by preference and by what there is; the serverless offer when it goes there.
 
         With budget left it prefers serverless, but rather takes a serverful place than an offer that failed it.
-        Without, it goes serverless only where no serverful place could ever hold it: better dear than never.
+        Without, it goes serverless only where no serverful place could ever hold it: better dear than never. One that
+        is to run beside a job on a node goes there.
         """
+        if self.desk.fleet.hosts(job):
+            return "serverful", None
         choice = self.outlook.serverless.choose(job) if self.outlook.may_start() else None
         if self._prefers_serverless(job) and choice is not None and not self.desk.rather_rents(job, choice):
             return "serverless", choice

@@ -116,7 +116,9 @@ def _rent_for_demand(desk: PlanBuilder, count: int, why: str) -> set[str]:
         return set()
     waiting = [job for job in desk.board.placeable() if desk.wants_node(job)]
     riders = [job for run in desk.board.serverless_runs.values() for job in _jobs_of(desk, run.job_ids)]
-    rest = [job for job in desk.board.jobs.values() if job.state == JobState.RUNNING]
+    riders = [job for job in riders if not queue.has_spent_all(job)]
+    running = (job for job in desk.board.jobs.values() if job.state == JobState.RUNNING)
+    rest = [job for job in running if not queue.has_spent_all(job)]
     names = waiting + sorted(riders, key=queue.edf_key) or sorted(rest, key=queue.edf_key)
     rented: set[str] = set()
     for job in chain(names, repeat(names[0])) if names else ():

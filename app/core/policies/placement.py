@@ -218,6 +218,10 @@ class Fleet:
         if job.project_id in self._coming:
             self._coming[job.project_id].add(place)
 
+    def place_on(self, node: NodeView) -> Place:
+        """The node, with what the plan has left of it."""
+        return self._place(node)
+
     def nodes_of(self, project_id: str) -> int:
         """How many nodes of the project are there or come, those of this plan included."""
         return self._board.nodes_of(project_id) + len(self._new.get(project_id, ()))

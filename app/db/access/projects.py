@@ -8,7 +8,8 @@ from sqlalchemy import Row, exists, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model.job import TERMINAL_JOB_STATES
+from app.core.foreign import read_as
+from app.core.model.job import TERMINAL_JOB_STATES, PriorityClass
 from app.db import notify
 from app.db.tables import api_keys, jobs, projects
 from app.ports.clock import Clock, IdSource
@@ -16,13 +17,22 @@ from app.ports.clock import Clock, IdSource
 
 @dataclass(frozen=True, slots=True)
 class ProjectRow:
-    """`ahead`: machines are rented ahead, and kept idle, for jobs of the project that are still to come."""
+    """`ahead`: machines are rented ahead, and kept idle, for jobs of the project that are still to come.
+    `default_class`: of jobs that name none."""
 
     project_id: str
     name: str
     created_ms: int
     ahead: bool
     archived_ms: int | None = None
+    default_class: PriorityClass = PriorityClass.GUARANTEED
+
+
+# As SQL, where a statement has the row. What is no class that is known here is guaranteed: nobody leaves by mistake.
+PROJECT_CLASS = (
+    f"CASE projects.default_class WHEN '{PriorityClass.SPOT}' THEN '{PriorityClass.SPOT}' "
+    f"ELSE '{PriorityClass.GUARANTEED}' END"
+)
 
 
 async def ensure_project(connection: AsyncConnection, name: str, *, clock: Clock, ids: IdSource) -> str:
@@ -127,4 +137,11 @@ async def without_ahead(connection: AsyncConnection) -> tuple[str, ...]:
 
 
 def _row(row: Row[tuple[object, ...]]) -> ProjectRow:
-    return ProjectRow(row.id, row.name, row.created_ms, row.ahead, row.archived_ms)
+    default_class = read_as(PriorityClass, row.default_class)
+    return ProjectRow(row.id, row.name, row.created_ms, row.ahead, row.archived_ms, default_class)
+
+
+async def set_default_class(connection: AsyncConnection, project_id: str, default_class: PriorityClass) -> ProjectRow:
+    """Of jobs of a locked project that are submitted from now on and name none."""
+    changed = update(projects).where(projects.c.id == project_id).values(default_class=default_class)
+    return _row((await connection.execute(changed.returning(projects))).one())

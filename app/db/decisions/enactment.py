@@ -121,6 +121,13 @@ async def held_gpus(connection: AsyncConnection, node_id: str) -> frozenset[int]
     return frozenset(index for indices in rows.scalars() for index in indices)
 
 
+async def free_gpus(connection: AsyncConnection, node_id: str) -> int | None:
+    """How many GPUs of a locked node nobody holds; None where it is gone."""
+    found = await connection.execute(select(nodes.c.gpu_count).where(nodes.c.id == node_id))
+    count = found.scalar_one_or_none()
+    return None if count is None else count - len(await held_gpus(connection, node_id))
+
+
 async def jobs_of_run(connection: AsyncConnection, run_id: str) -> tuple[str, ...]:
     """The jobs a run executes, ascending."""
     rows = await connection.execute(

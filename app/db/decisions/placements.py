@@ -44,7 +44,8 @@ class NewNode:
 @dataclass(frozen=True, slots=True)
 class NewRun:
     """A run of one job, holding that epoch and these GPUs. `companion_of`: the run whose process it shares, and whose
-    GPUs these are. `layout`: how it is to be laid out on them, where its job states its training."""
+    GPUs these are. `layout`: how it is to be laid out on them, where its job states its training. `node_rank`: of a
+    job on several machines, whose run on each follows that which leads (`member_of`)."""
 
     run_id: str
     allocation_id: str
@@ -58,6 +59,8 @@ class NewRun:
     companion_of: str | None = None
     purpose: RunPurpose = RunPurpose.TRAIN
     layout: Mapping[str, Any] | None = None
+    member_of: str | None = None
+    node_rank: int | None = None
 
 
 async def add_nodes(connection: AsyncConnection, new: Sequence[NewNode], *, now_ms: int) -> None:
@@ -150,9 +153,15 @@ def _operation_row(new: NewNode, now_ms: int) -> dict[str, Any]:
 def _insert_runs(new: Sequence[NewRun], now_ms: int) -> Any:
     """A run without a layout has none: NULL, and not the null of JSON."""
     of = runs.c
-    columns = (of.id, of.project_id, of.tier, of.state, of.created_ms, of.companion_of, of.purpose)
+    columns = (
+        *(of.id, of.project_id, of.tier, of.state, of.created_ms, of.companion_of, of.purpose),
+        *(of.member_of, of.node_rank),
+    )
     rows = [
-        (one.run_id, one.project_id, one.tier, one.state, now_ms, one.companion_of, one.purpose, one.layout)
+        (
+            *(one.run_id, one.project_id, one.tier, one.state, now_ms, one.companion_of, one.purpose),
+            *(one.member_of, one.node_rank, one.layout),
+        )
         for one in new
     ]
     given = as_rows("given", (*columns, Column("layout", JSONB(none_as_null=True))), rows)

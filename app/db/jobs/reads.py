@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, desc, func, literal, select, union_all
@@ -29,6 +29,7 @@ class PlaceRow:
     gpu_type: str
     gpu_count: int
     price_micros_per_hour: int
+    nodes: int = 1  # machines, of which that named here leads; GPUs and price are those of all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class JobRow:
     wait_reason: str | None
     epoch: int
     faults: int
+    evictions: int
     moves: int
     step: int
     total_steps: int | None
@@ -152,6 +154,7 @@ async def places_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict
             nodes.c.gpu_count,
             nodes.c.price_micros_per_hour,
             func.cardinality(allocations.c.gpu_indices).label("held"),
+            runs.c.node_rank,
         )
         .join(runs, runs.c.id == run_jobs.c.run_id)
         .join(allocations, allocations.c.run_id == runs.c.id)
@@ -159,11 +162,23 @@ async def places_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict
         .where(is_one_of(run_jobs.c.job_id, job_ids), runs.c.state.not_in(_NOWHERE), allocations.c.to_ms.is_(None))
         .order_by(run_jobs.c.epoch, runs.c.id)
     )
-    places = {}
+    places: dict[str, PlaceRow] = {}
     for row in await connection.execute(statement):
         price = row.price_micros_per_hour * row.held // max(1, row.gpu_count)
-        places[row.job_id] = PlaceRow(row.id, row.provider, read_as(Tier, row.tier), row.gpu_type, row.held, price)
+        place = PlaceRow(row.id, row.provider, read_as(Tier, row.tier), row.gpu_type, row.held, price)
+        before = places.get(row.job_id)
+        places[row.job_id] = place if before is None or row.node_rank is None else _together(before, place)
     return places
+
+
+def _together(some: PlaceRow, one: PlaceRow) -> PlaceRow:
+    """Machines of one job. They come in the order of their epochs: the one that leads is the last."""
+    return replace(
+        one,
+        gpu_count=some.gpu_count + one.gpu_count,
+        price_micros_per_hour=some.price_micros_per_hour + one.price_micros_per_hour,
+        nodes=some.nodes + 1,
+    )
 
 
 def _conditions(project_id: str, wanted: JobFilter) -> Iterator[ColumnElement[bool]]:

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.db.access.audit import Author
 from app.db.access.idempotency import RequestKey
+from app.db.access.projects import PROJECT_CLASS
 from app.db.engine import Database
 from app.db.notify import CONTROL
 from app.db.tables import app_versions as versions
@@ -84,11 +85,11 @@ _JSON_COLUMNS = frozenset(name for name in _COLUMNS if isinstance(jobs.c[name].t
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 _TYPES = {  # as which each field is sent; one that is not named is text, and JSON is sent as text
     **{name: jobs.c[name].type.compile(_DIALECT).lower() for name in _COLUMNS if name not in _JSON_COLUMNS},
-    "pinned": "boolean",
+    **dict.fromkeys(("pinned", "class_named"), "boolean"),
     **dict.fromkeys(("app_version", "status", "shared"), "integer"),
     "body_sha256": "bytea",
 }
-_SHARED_FIELDS = ("app_version", "pinned", "route", "status", *_SAME)
+_SHARED_FIELDS = ("app_version", "pinned", "class_named", "route", "status", *_SAME)
 _JOB_FIELDS = ("owner_id", "shared", *OneJob._fields)  # owner_id: None for a submission without a key
 _ENTRY_FIELDS = ("job_id", "shared", "owner_id", "key_id", "request_id")  # of the audit log, by the first job
 _KEY_FIELDS = ("owner_id", "shared", "key", "body_sha256", "submitted_ms")
@@ -98,7 +99,8 @@ class Submission(NamedTuple):
     """Jobs that are written together or not at all.
 
     `owner_id` is the id that the answer names: the job's, or the sweep's. With `pinned` False, `app_version` was
-    taken for the newest: when it is not any more, nothing is written. `author` is noted in the audit log.
+    taken for the newest: when it is not any more, nothing is written. With `class_named` False, the jobs' class was
+    taken for the project's default: the same. `author` is noted in the audit log.
     """
 
     owner_id: str
@@ -109,6 +111,7 @@ class Submission(NamedTuple):
     key: RequestKey | None
     status: int
     author: Author | None = None
+    class_named: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,7 @@ def _statement() -> str:
         FROM unnest({_unnest(_SHARED_FIELDS, 1)}) WITH ORDINALITY AS s({", ".join(_SHARED_FIELDS)}, no)
         JOIN apps ON apps.id = s.app_id AND (s.pinned OR apps.version = s.app_version)
         JOIN projects ON projects.id = apps.project_id AND projects.archived_ms IS NULL
+            AND (s.class_named OR s.priority_class = {PROJECT_CLASS})
         FOR KEY SHARE OF projects
     ), claimed AS (
         INSERT INTO idempotency_keys (project_id, key, route, body_sha256, status, response, created_ms)
@@ -176,8 +180,9 @@ _WRITE = _statement()
 async def add_submissions(database: Database, submissions: Sequence[Submission]) -> list[bool]:
     """Write what can be written, durably; for each submission, in order, whether it was.
 
-    One that was not had its idempotency key taken before, its app has a newer version than it assumed, or its project
-    is archived. Raises Unavailable when the database does not answer: whether anything was written is then unknown.
+    One that was not had its idempotency key taken before, its app has a newer version than it assumed, its project has
+    another default class than it assumed, or is archived. Raises Unavailable when the database does not answer: whether
+    anything was written is then unknown.
     """
     async with database.driver() as connection:
         record = await connection.fetchrow(_WRITE, *_arguments(submissions))
@@ -218,7 +223,7 @@ def _arguments(submissions: Sequence[Submission]) -> list[Sequence[Any]]:
     for one in submissions:
         key, author = one.key, one.author
         route = key.route if key is not None else author.route if author is not None else ""
-        head = (one.app_version, one.pinned, route, one.status)
+        head = (one.app_version, one.pinned, one.class_named, route, one.status)
         owner_id = None if key is None else one.owner_id
         for job in one.jobs:
             number = shared.setdefault(head + job.requested + job.stated, len(shared) + 1)

@@ -56,7 +56,8 @@ async def set_facts(connection: AsyncConnection, run_id: str, facts: Mapping[str
 
 
 async def runs_to_learn(connection: AsyncConnection, limit: int) -> tuple[EndedRun, ...]:
-    """The oldest first. A run of several jobs is told by one of them."""
+    """The oldest first. A run of several jobs is told by one of them, with the GPUs that it had last: its newest steps
+    are what is learned from."""
     rows = await connection.execute(
         select(runs.c.id, runs.c.project_id, runs.c.facts, runs.c.layout, run_jobs.c.job_id, run_jobs.c.epoch)
         .add_columns(jobs.c.template, nodes.c.gpu_type, nodes.c.gpu_memory_bytes)
@@ -66,7 +67,7 @@ async def runs_to_learn(connection: AsyncConnection, limit: int) -> tuple[EndedR
         .join(allocations, allocations.c.run_id == runs.c.id)
         .join(nodes, nodes.c.id == allocations.c.node_id)
         .where(runs.c.state == RunState.ENDED, runs.c.facts.is_not(None), ~runs.c.learned)
-        .order_by(runs.c.id, run_jobs.c.job_id, allocations.c.id)
+        .order_by(runs.c.id, run_jobs.c.job_id, allocations.c.from_ms.desc(), allocations.c.id.desc())
         .limit(limit)
     )
     first: dict[str, Any] = {}

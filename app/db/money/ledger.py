@@ -25,10 +25,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.billing import Meter, MeterReading, Occupancy, split
 from app.core.foreign import read_as
+from app.core.model.job import PriorityClass
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, NodeState
+from app.core.spot_share import SpotShare
 from app.db.arrays import as_rows, insert_rows, is_one_of
 from app.db.lock_order import lock_nodes
+from app.db.money.spot_shares import shares_of_nodes
 from app.db.tables import allocations, jobs, ledger, node_heartbeats, nodes, run_jobs, runs
 from app.db.transitions import Event, add_node_event
 
@@ -70,6 +73,7 @@ async def _read(
         .order_by(nodes.c.id)
     )
     occupancies = await _occupancies(connection, node_ids, now_ms)
+    shares = await shares_of_nodes(connection, node_ids)
     read: list[tuple[Row[Any], MeterReading]] = []
     counted: list[Occupancy] = []
     for row in rows:
@@ -79,7 +83,7 @@ async def _read(
             continue
         until_ms = _known_until_ms(row, now_ms)
         if until_ms is not None:
-            held, meter = occupancies.get(row.id, []), _meter(row)
+            held, meter = occupancies.get(row.id, []), _meter(row, shares.get(row.id, ()))
             reading = split(meter, held, until_ms=until_ms, final=_is_over(row), billed=billed.get(row.id))
             read.append((row, reading))
             if reading.metered_until_ms != meter.metered_until_ms:
@@ -146,7 +150,7 @@ def _known_until_ms(row: Row[Any], now_ms: int) -> int | None:
     return min(int(moment) for moment in moments if moment is not None)
 
 
-def _meter(row: Row[Any]) -> Meter:
+def _meter(row: Row[Any], shares: tuple[SpotShare, ...]) -> Meter:
     return Meter(
         rule=BillingRule(row.billing_unit_ms, read_as(BillingStart, row.billing_starts), row.billing_minimum_ms),
         price_per_hour=Money(row.price_micros_per_hour),
@@ -157,6 +161,8 @@ def _meter(row: Row[Any]) -> Meter:
         metered_until_ms=row.metered_until_ms,
         metered=Money(row.metered_micros),
         orphan=row.orphan,
+        spot_shares=shares,
+        carried=row.spot_carried,
     )
 
 
@@ -166,9 +172,13 @@ async def _occupancies(
     """Who has held what of each node since its meter was read last."""
     touching = _held(node_ids, until_ms)
     rows = await connection.execute(
-        select(touching, runs.c.companion_of, run_jobs.c.job_id, run_jobs.c.tokens, run_jobs.c.metered_tokens)
+        select(
+            *(touching, runs.c.companion_of, jobs.c.priority_class),
+            *(run_jobs.c.job_id, run_jobs.c.tokens, run_jobs.c.metered_tokens),
+        )
         .join(runs, runs.c.id == touching.c.run_id)
         .join(run_jobs, run_jobs.c.run_id == runs.c.id)
+        .join(jobs, jobs.c.id == run_jobs.c.job_id)
         .order_by(touching.c.id, run_jobs.c.job_id)
     )
     held: dict[str, list[Occupancy]] = {}
@@ -181,6 +191,7 @@ async def _occupancies(
             to_ms=row.to_ms,
             companion_of=row.companion_of,
             tokens=row.tokens - row.metered_tokens,
+            is_spot=row.priority_class == PriorityClass.SPOT,
         )
         held.setdefault(row.node_id, []).append(occupancy)
     return held
@@ -197,6 +208,7 @@ async def _write(connection: AsyncConnection, read: Sequence[tuple[Row[Any], Met
             "from_ms": line.from_ms,
             "to_ms": line.to_ms,
             "amount_micros": line.amount.micros,
+            "discount_micros": line.discount.micros,
         }
         for row, reading in read
         for line in reading.lines
@@ -211,8 +223,9 @@ async def _write(connection: AsyncConnection, read: Sequence[tuple[Row[Any], Met
             await add_node_event(connection, row.id, Event("overmetered", told, data), now_ms=now_ms)
     if not read:
         return
-    columns = (nodes.c.id, nodes.c.metered_until_ms, nodes.c.metered_micros, nodes.c.meter_closed)
-    totals = [(row.id, one.metered_until_ms, one.metered.micros, _is_over(row)) for row, one in read]
+    of = nodes.c
+    columns = (of.id, of.metered_until_ms, of.metered_micros, of.spot_carried, of.meter_closed)
+    totals = [(row.id, it.metered_until_ms, it.metered.micros, it.carried, _is_over(row)) for row, it in read]
     new = as_rows("new", columns, totals)
     await connection.execute(
         update(nodes)
@@ -220,6 +233,7 @@ async def _write(connection: AsyncConnection, read: Sequence[tuple[Row[Any], Met
         .values(
             metered_until_ms=new.c.metered_until_ms,
             metered_micros=new.c.metered_micros,
+            spot_carried=new.c.spot_carried,
             meter_closed=new.c.meter_closed,
         )
     )

@@ -18,6 +18,7 @@ from sqlalchemy import (
     cast,
     desc,
     func,
+    literal,
     null,
     select,
 )
@@ -26,6 +27,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.billing import Payer
 from app.db.money.idle import idle_owner
 from app.db.tables import allocations, api_keys, apps, jobs, ledger, nodes, runs
+
+_EVER_MS, _FOR_EVER_MS = literal(0, BigInteger), literal(2**62, BigInteger)
 
 
 class Grouping(StrEnum):
@@ -94,29 +97,37 @@ async def open_meters(connection: AsyncConnection, project_id: str) -> int:
     return int((await connection.execute(statement)).scalar_one())
 
 
+async def discount_of_job(connection: AsyncConnection, job_id: str) -> int:
+    """What the job has not been billed for, because spot jobs pay a share of a pool's price."""
+    total = cast(func.coalesce(func.sum(ledger.c.discount_micros), 0), BigInteger)
+    return int((await connection.execute(select(total).where(ledger.c.job_id == job_id))).scalar_one())
+
+
 def _lines(project_id: str, from_ms: int | None, to_ms: int | None) -> Subquery:
     """The lines with the GPU time they stand for: those a run held, a booting node's all, an idle node's rest.
 
     Runs of one process hold the same GPUs: each line counts as much of them as it pays of what they cost.
     """
-    gpus = func.sum(func.cardinality(allocations.c.gpu_indices))
-    held = (
-        select(runs.c.id, runs.c.companion_of, allocations.c.node_id, gpus.label("gpus"))
-        .join(allocations, allocations.c.run_id == runs.c.id)
-        .where(runs.c.project_id == project_id)
-        .group_by(runs.c.id, allocations.c.node_id)
-        .subquery("held")
-    )
+    held = _held(project_id)
     stretch = [ledger.c.node_id, ledger.c.from_ms, ledger.c.to_ms]
     process = func.coalesce(held.c.companion_of, ledger.c.run_id)
-    of_process = func.sum(ledger.c.amount_micros).over(partition_by=[*stretch, process])
-    part = func.coalesce(cast(ledger.c.amount_micros, Numeric) / func.nullif(of_process, 0), 1)
+    worth = ledger.c.amount_micros + ledger.c.discount_micros  # what a spot job pays less says nothing of its GPUs
+    of_process = func.sum(worth).over(partition_by=[*stretch, process])
+    part = func.coalesce(cast(worth, Numeric) / func.nullif(of_process, 0), 1)
     wanted = [ledger.c.project_id == project_id]
     wanted += [] if from_ms is None else [ledger.c.from_ms >= from_ms]
     wanted += [] if to_ms is None else [ledger.c.from_ms < to_ms]
     lines = (
         select(ledger, func.coalesce(held.c.gpus * part, 0).label("gpus"))
-        .outerjoin(held, and_(held.c.id == ledger.c.run_id, held.c.node_id == ledger.c.node_id))
+        .outerjoin(
+            held,
+            and_(
+                held.c.id == ledger.c.run_id,
+                held.c.node_id == ledger.c.node_id,
+                held.c.since_ms <= ledger.c.from_ms,
+                ledger.c.from_ms < held.c.until_ms,
+            ),
+        )
         .where(*wanted)
         .subquery("paid")
     )
@@ -130,6 +141,23 @@ def _lines(project_id: str, from_ms: int | None, to_ms: int | None) -> Subquery:
         select(lines, nodes.c.provider, nodes.c.tier, gpu_ms.label("gpu_ms"))
         .join(nodes, nodes.c.id == lines.c.node_id)
         .subquery("lines")
+    )
+
+
+def _held(project_id: str) -> Subquery:
+    """How many GPUs each run has had of each node, and when. Its first number counts from ever, its last one for ever:
+    what is paid may begin before a run does, and be rounded up after its end."""
+    of = allocations.c
+    run, in_turn = [of.run_id, of.node_id], [of.from_ms, of.id]
+    count = func.cardinality(of.gpu_indices).label("gpus")
+    is_first = func.row_number().over(partition_by=run, order_by=in_turn) == 1
+    since_ms = case((is_first, _EVER_MS), else_=of.from_ms).label("since_ms")
+    next_ms = func.lead(of.from_ms, 1, _FOR_EVER_MS).over(partition_by=run, order_by=in_turn)
+    return (
+        select(runs.c.id, runs.c.companion_of, of.node_id, count, since_ms, next_ms.label("until_ms"))
+        .join(allocations, of.run_id == runs.c.id)
+        .where(runs.c.project_id == project_id)
+        .subquery("held")
     )
 
 

@@ -202,23 +202,25 @@ def _jobs_of(run_id: str) -> ScalarSelect[str]:
 
 def _select() -> Any:
     """With the target's epoch and node; a run keeps its allocation when it is over."""
-    return (
-        select(
-            moves.c.id,
-            moves.c.job_id,
-            moves.c.source_run_id,
-            moves.c.target_run_id,
-            allocations.c.node_id,
-            run_jobs.c.epoch,
-            moves.c.state,
-            moves.c.reason,
-            moves.c.begun_ms,
-            moves.c.saving_ms,
-            moves.c.step,
-        )
-        .join(run_jobs, (run_jobs.c.run_id == moves.c.target_run_id) & (run_jobs.c.job_id == moves.c.job_id))
-        .join(allocations, allocations.c.run_id == moves.c.target_run_id)
-    )
+    return select(
+        moves.c.id,
+        moves.c.job_id,
+        moves.c.source_run_id,
+        moves.c.target_run_id,
+        _node_of_target().label("node_id"),
+        run_jobs.c.epoch,
+        moves.c.state,
+        moves.c.reason,
+        moves.c.begun_ms,
+        moves.c.saving_ms,
+        moves.c.step,
+    ).join(run_jobs, (run_jobs.c.run_id == moves.c.target_run_id) & (run_jobs.c.job_id == moves.c.job_id))
+
+
+def _node_of_target() -> ScalarSelect[str]:
+    """All that a run ever holds is of one node."""
+    of = allocations.c
+    return select(of.node_id).where(of.run_id == moves.c.target_run_id).order_by(of.from_ms).limit(1).scalar_subquery()
 
 
 async def _open_move(connection: AsyncConnection, *conditions: Any) -> MoveRow | None:

@@ -19,6 +19,7 @@ from app.core.model.run import RunState, StopMode
 from app.db import notify
 from app.db.arrays import is_one_of
 from app.db.foreign import reads_as_one_of
+from app.db.graces import own_grace_ms
 from app.db.lock_order import lock_nodes, tenants_of
 from app.db.nodes.operations import OperationKind, OperationState
 from app.db.tables import (
@@ -73,12 +74,13 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class StoppingRun:
-    """A run that was asked to stop and has not reported its exit."""
+    """A run that was asked to stop and has not reported its exit. `grace_ms`: what it has to leave in."""
 
     run_id: str
     node_id: str
     stop_mode: StopMode
     stop_asked_ms: int
+    grace_ms: int
 
 
 async def read_node(connection: AsyncConnection, node_id: str) -> NodeRow | None:
@@ -219,17 +221,19 @@ async def terminating_without_operation(connection: AsyncConnection) -> list[tup
     return [(row.id, row.provider) for row in rows]
 
 
-async def stopping_runs(connection: AsyncConnection, *, asked_before_ms: int) -> list[StoppingRun]:
-    """Runs that were asked to stop before that moment, by id."""
+async def stopping_runs(connection: AsyncConnection, *, now_ms: int, usual_grace_ms: int) -> list[StoppingRun]:
+    """Runs whose time to leave in is over, by id."""
+    grace = func.coalesce(own_grace_ms(), usual_grace_ms)
     rows = await connection.execute(
-        select(runs.c.id, allocations.c.node_id, runs.c.stop_mode, runs.c.stop_asked_ms)
+        select(runs.c.id, allocations.c.node_id, runs.c.stop_mode, runs.c.stop_asked_ms, grace.label("grace_ms"))
         .join(allocations, (allocations.c.run_id == runs.c.id) & allocations.c.to_ms.is_(None))
-        .where(runs.c.state == RunState.STOPPING, runs.c.stop_asked_ms < asked_before_ms)
+        .join(nodes, nodes.c.id == allocations.c.node_id)
+        .where(runs.c.state == RunState.STOPPING, runs.c.stop_asked_ms + grace < now_ms)
         .order_by(runs.c.id)
     )
     known = {mode.value: mode for mode in StopMode}  # any other one is given the time that saving takes
     return [
-        StoppingRun(row.id, row.node_id, known.get(row.stop_mode, StopMode.CHECKPOINT), row.stop_asked_ms)
+        StoppingRun(row.id, row.node_id, known.get(row.stop_mode, StopMode.CHECKPOINT), row.stop_asked_ms, row.grace_ms)
         for row in rows
     ]
 

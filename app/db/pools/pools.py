@@ -10,8 +10,9 @@ from sqlalchemy import Row, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.money import Money
-from app.core.model.pool import Pool
+from app.core.model.pool import MOST_GRACE_MS, SHORTEST_GRACE_MS, Pool
 from app.core.pools import read_hours
+from app.core.spot_share import FULL
 from app.db.tables import pool_tokens, pools
 from app.db.unreadable import RowReading
 
@@ -92,6 +93,9 @@ def _columns(row: PoolRow) -> dict[str, Any]:
         "most_gpus": pool.most_gpus,
         "labels": dict(row.labels),
         "drains_ms": pool.drains_ms,
+        "quotas": dict(pool.quotas),
+        "spot_share_parts": pool.spot_parts,
+        "grace_ms": pool.grace_ms,
     }
 
 
@@ -105,5 +109,18 @@ def _pool_row(row: Row[Any]) -> PoolRow:
         hours=read_hours(row.hours),
         most_gpus=row.most_gpus,
         drains_ms=row.drains_ms,
+        quotas=_quotas(row.quotas),
+        spot_parts=min(max(0, row.spot_share_parts), FULL),
+        grace_ms=_grace_ms(row.grace_ms),
     )
     return PoolRow(pool, row.hours, row.labels, row.created_ms)
+
+
+def _grace_ms(row: int | None) -> int | None:
+    return row if row is not None and SHORTEST_GRACE_MS <= row <= MOST_GRACE_MS else None
+
+
+def _quotas(row: Any) -> tuple[tuple[str, int], ...]:
+    """What makes no sense of them is left out: a pool without a quota is still a pool."""
+    named = row.items() if isinstance(row, dict) else ()
+    return tuple(sorted((project, gpus) for project, gpus in named if type(gpus) is int and gpus > 0))

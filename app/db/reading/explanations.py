@@ -11,12 +11,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.explaining.facts import JobMachine, LastDecision, LastStay, Moving, Said
 from app.core.foreign import read_as
-from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState, PriorityClass
 from app.core.model.money import Money
 from app.core.model.move import OPEN_MOVE_STATES, MoveState
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.db.arrays import is_one_of
+from app.db.graces import own_grace_ms
 from app.db.moves.planned_moves import outlives_its_target
 from app.db.tables import allocations, job_events, jobs, moves, nodes, run_jobs, runs, ticks
 
@@ -45,6 +46,7 @@ class ExplainedRun:
     state: RunState
     running_ms: int | None
     machine: JobMachine
+    own_grace_ms: int | None  # to leave in; None: the usual
 
 
 async def job_columns(connection: AsyncConnection, job_id: str) -> Mapping[str, Any]:
@@ -76,7 +78,9 @@ async def live_run(connection: AsyncConnection, job_id: str) -> ExplainedRun | N
     row = await _newest_run(connection, job_id, ended=False)
     if row is None:
         return None
-    return ExplainedRun(row.run_id, read_as(RunState, row.run_state), row.running_ms, _machine(row, row.held))
+    return ExplainedRun(
+        row.run_id, read_as(RunState, row.run_state), row.running_ms, _machine(row, row.held), row.own_grace_ms
+    )
 
 
 async def last_stay(connection: AsyncConnection, job_id: str) -> LastStay | None:
@@ -130,8 +134,10 @@ async def open_move(connection: AsyncConnection, job_id: str) -> Moving | None:
 
 
 async def earlier_waiting(connection: AsyncConnection, project_id: str, job_id: str) -> int:
-    """How many jobs of the project want a place too and come first: earliest deadline, then submission, then id."""
-    order = (jobs.c.deadline_ms, jobs.c.submitted_ms, jobs.c.id)
+    """How many jobs of the project want a place too and come first: those that are guaranteed, then the earliest
+    deadline, then submission, then id."""
+    is_spot = (jobs.c.priority_class == PriorityClass.SPOT).label("is_spot")
+    order = (is_spot, jobs.c.deadline_ms, jobs.c.submitted_ms, jobs.c.id)
     mine = select(*order).where(jobs.c.id == job_id).cte("mine")
     statement = (
         select(func.count())
@@ -171,6 +177,7 @@ async def _newest_run(connection: AsyncConnection, job_id: str, *, ended: bool) 
             runs.c.end_reason,
             runs.c.end_message.label("run_end_message"),
             func.cardinality(allocations.c.gpu_indices).label("held"),
+            own_grace_ms().label("own_grace_ms"),
             *_NODE_COLUMNS,
         )
         .join(run_jobs, run_jobs.c.run_id == runs.c.id)

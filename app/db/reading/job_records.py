@@ -81,15 +81,24 @@ async def events_after(connection: AsyncConnection, job_id: str, after: int, *, 
     return [EventRow(*row) for row in await connection.execute(statement)]
 
 
-async def runs_by_epoch(connection: AsyncConnection, job_id: str) -> dict[int, bool]:
-    """For each epoch that a run of this job held, ascending: whether that run has ended."""
+@dataclass(frozen=True, slots=True)
+class LoggedRun:
+    """`rank`: of its machine, where its job runs on several."""
+
+    has_ended: bool
+    rank: int | None = None
+
+
+async def runs_by_epoch(connection: AsyncConnection, job_id: str) -> dict[int, LoggedRun]:
+    """The runs of this job by the epochs that they held, ascending."""
     statement = (
-        select(run_jobs.c.epoch, runs.c.state)
+        select(run_jobs.c.epoch, runs.c.state, runs.c.node_rank)
         .join(runs, runs.c.id == run_jobs.c.run_id)
         .where(run_jobs.c.job_id == job_id)
         .order_by(run_jobs.c.epoch)
     )
-    return {row.epoch: row.state == RunState.ENDED for row in await connection.execute(statement)}
+    rows = await connection.execute(statement)
+    return {row.epoch: LoggedRun(row.state == RunState.ENDED, row.node_rank) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +124,14 @@ async def run_heads(connection: AsyncConnection, job_id: str) -> dict[int, RunHe
         .join(runs, runs.c.id == run_jobs.c.run_id)
         .join(allocations, allocations.c.run_id == runs.c.id)
         .join(nodes, nodes.c.id == allocations.c.node_id)
-        .where(run_jobs.c.job_id == job_id, runs.c.purpose == RunPurpose.TRAIN)
-        .order_by(run_jobs.c.epoch)
+        .where(run_jobs.c.job_id == job_id, runs.c.purpose == RunPurpose.TRAIN, runs.c.member_of.is_(None))
+        .order_by(run_jobs.c.epoch, allocations.c.from_ms, allocations.c.id)
     )
     heads: dict[int, RunHead] = {}
     begun = 0
     for row in await connection.execute(statement):
+        if row.epoch in heads:  # its GPUs have changed since it began
+            continue
         heads[row.epoch] = RunHead(begun + 1, row.gpu_type, row.gpu_count, row.resumed_from_step or 0)
         begun += row.running_ms is not None
     return heads

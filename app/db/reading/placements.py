@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import BigInteger, cast, func, select
@@ -35,10 +35,12 @@ class StayRow:
     running_ms: int | None
     to_ms: int | None
     end_reason: str | None
+    follows: bool = False  # on a further machine of a job on several, which another stay leads
 
 
 async def stays_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, list[StayRow]]:
-    """Every stay of these jobs, oldest first; a job that was nowhere has none."""
+    """Every stay of these jobs, oldest first; a job that was nowhere has none. Of a run whose GPUs have changed, with
+    those that it had last."""
     statement = (
         select(
             run_jobs.c.job_id,
@@ -46,6 +48,7 @@ async def stays_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[
             runs.c.resumed_from_step,
             runs.c.running_ms,
             runs.c.end_reason,
+            runs.c.member_of,
             allocations.c.from_ms,
             allocations.c.to_ms,
             func.cardinality(allocations.c.gpu_indices).label("held"),
@@ -67,7 +70,12 @@ async def stays_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[
     )
     found: dict[str, list[StayRow]] = {job_id: [] for job_id in job_ids}
     for row in await connection.execute(statement):
-        found[row.job_id].append(_stay(row))
+        stays = found[row.job_id]
+        same = next((index for index, one in enumerate(stays) if one.run_id == row.run_id), None)
+        if same is None:
+            stays.append(_stay(row))
+        else:
+            stays[same] = replace(_stay(row), from_ms=stays[same].from_ms)
     return found
 
 
@@ -86,6 +94,7 @@ def _stay(row: Any) -> StayRow:
         running_ms=row.running_ms,
         to_ms=row.to_ms,
         end_reason=row.end_reason,
+        follows=row.member_of is not None,
     )
 
 

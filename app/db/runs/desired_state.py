@@ -11,7 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.foreign import read_as
 from app.core.model.run import RunPurpose, RunState, StopMode
+from app.core.resizing import GpusTold
+from app.db.graces import own_grace_ms
 from app.db.runs.progress import STATED_STEPS, stated_steps
+from app.db.runs.sizes import gpus_held, gpus_told
 from app.db.tables import allocations, app_versions, apps, jobs, nodes, run_jobs, runs
 
 # Of the two runs of a move: the target before its job is its own, and the source while it leaves.
@@ -34,6 +37,8 @@ class LiveRun:
     links: Mapping[str, str]
     libraries: Mapping[str, str] | None  # that the job began with
     goes_on: bool  # from a checkpoint
+    gpus_told: GpusTold | None = None
+    node_rank: int | None = None  # of a run of a job on several machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class RunOrder:
     resumed_from_step: int | None
     resumed_checkpoint_id: str | None
     gpu_indices: tuple[int, ...]
+    use_gpus: tuple[int, ...]  # of them those that its training is to use
     layout: Any
     app_name: str
     job_name: str
@@ -71,9 +77,15 @@ class RunOrder:
     companion: str | None
     companion_of: str | None
     purpose: RunPurpose
+    own_grace_ms: int | None  # to save and leave; None: what the service gives
+    node_rank: int | None = None  # of a run of a job on several machines; all but 0 stop when that one does
+    member_of: str | None = None
+    lead_state: RunState | None = None
+    lead_stop_mode: StopMode | None = None
 
 
 _LEAD, _COMPANION = runs.alias("lead"), runs.alias("companion")
+_FIRST = runs.alias("first")  # of a job on several machines: the run that leads
 # Every agent asks these at every call: made once, since making a statement costs as much as running it.
 _LIVE_RUNS = (
     select(
@@ -89,6 +101,8 @@ _LIVE_RUNS = (
         jobs.c.links,
         jobs.c.libraries,
         runs.c.resumed_checkpoint_id.is_not(None).label("goes_on"),
+        runs.c.gpus_told,
+        runs.c.node_rank,
     )
     .select_from(allocations)
     .join(runs, runs.c.id == allocations.c.run_id)
@@ -98,7 +112,7 @@ _LIVE_RUNS = (
         allocations.c.node_id == bindparam("node_id"),
         allocations.c.to_ms.is_(None),
         runs.c.state != RunState.ENDED,
-        or_(jobs.c.epoch == run_jobs.c.epoch, runs.c.state.in_(_BESIDE_ITS_JOB)),
+        or_(jobs.c.epoch == run_jobs.c.epoch, runs.c.state.in_(_BESIDE_ITS_JOB), runs.c.member_of.is_not(None)),
     )
 )
 _ORDERS = (
@@ -112,6 +126,8 @@ _ORDERS = (
         runs.c.resumed_from_step,
         runs.c.resumed_checkpoint_id,
         allocations.c.gpu_indices,
+        runs.c.wanted_gpus,
+        jobs.c.resources,
         runs.c.layout,
         runs.c.purpose,
         apps.c.name.label("app_name"),
@@ -128,6 +144,7 @@ _ORDERS = (
         jobs.c.checkpoint_interval_s,
         nodes.c.offer["mean_life_ms"].label("mean_life_ms"),
         jobs.c.libraries,
+        own_grace_ms().label("own_grace_ms"),
         select(_COMPANION.c.id)
         .where(_COMPANION.c.companion_of == runs.c.id, _COMPANION.c.state != RunState.ENDED)
         .scalar_subquery()
@@ -136,6 +153,10 @@ _ORDERS = (
         .where(_LEAD.c.id == runs.c.companion_of, _LEAD.c.state != RunState.ENDED)
         .scalar_subquery()
         .label("companion_of"),
+        runs.c.node_rank,
+        runs.c.member_of,
+        _FIRST.c.state.label("lead_state"),
+        _FIRST.c.stop_mode.label("lead_stop_mode"),
     )
     .select_from(allocations)
     .join(runs, runs.c.id == allocations.c.run_id)
@@ -144,11 +165,12 @@ _ORDERS = (
     .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
     .join(apps, apps.c.id == app_versions.c.app_id)
     .join(nodes, nodes.c.id == allocations.c.node_id)
+    .outerjoin(_FIRST, _FIRST.c.id == runs.c.member_of)
     .where(
         allocations.c.node_id == bindparam("node_id"),
         allocations.c.to_ms.is_(None),
         runs.c.state != RunState.ENDED,
-        or_(jobs.c.epoch == run_jobs.c.epoch, runs.c.state.in_(_BESIDE_ITS_JOB)),
+        or_(jobs.c.epoch == run_jobs.c.epoch, runs.c.state.in_(_BESIDE_ITS_JOB), runs.c.member_of.is_not(None)),
     )
     .order_by(runs.c.id, run_jobs.c.job_id)
 )
@@ -171,6 +193,8 @@ async def live_runs(connection: AsyncConnection, node_id: str) -> list[LiveRun]:
             row.links or {},
             row.libraries,
             row.goes_on,
+            gpus_told(row.gpus_told),
+            row.node_rank,
         )
         for row in rows.all()
     ]
@@ -202,8 +226,11 @@ def _order(row: Any) -> RunOrder:
     values = dict(row)
     values["state"] = read_as(RunState, row["state"])
     values["purpose"] = read_as(RunPurpose, row["purpose"])
-    values["stop_mode"] = None if row["stop_mode"] is None else read_as(StopMode, row["stop_mode"])
-    values["gpu_indices"] = tuple(row["gpu_indices"])
+    for name in ("stop_mode", "lead_stop_mode"):
+        values[name] = None if row[name] is None else read_as(StopMode, row[name])
+    values["lead_state"] = None if row["lead_state"] is None else read_as(RunState, row["lead_state"])
+    held = gpus_held(row["gpu_indices"], values.pop("wanted_gpus"), values.pop("resources"))
+    values["gpu_indices"], values["use_gpus"] = held.indices, held.in_use
     values["pip"] = tuple(row["pip"])
     life = row["mean_life_ms"]
     values["mean_life_ms"] = life if isinstance(life, int) and 0 < life < 2**63 else 0  # not every row is ours

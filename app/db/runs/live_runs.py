@@ -28,6 +28,9 @@ class RunRow:
     job_ids: tuple[str, ...]
     node_id: str
     purpose: RunPurpose
+    evicted_for_job_id: str | None = None
+    node_rank: int | None = None  # of a job on several machines
+    member_of: str | None = None  # the run that leads those of all its machines
 
 
 async def lock_run(connection: AsyncConnection, run_id: str) -> RunRow | None:
@@ -54,6 +57,9 @@ async def lock_run(connection: AsyncConnection, run_id: str) -> RunRow | None:
         job_ids=job_ids,
         node_id=row.node_id,
         purpose=read_as(RunPurpose, row.purpose),
+        evicted_for_job_id=row.evicted_for_job_id,
+        node_rank=row.node_rank,
+        member_of=row.member_of,
     )
 
 

@@ -43,7 +43,7 @@ from app.db.tables.offers import (
     provider_paces,
     provider_states,
 )
-from app.db.tables.pools import host_machines, hosts, pool_tokens, pools
+from app.db.tables.pools import host_machines, hosts, pool_spot_shares, pool_tokens, pools
 from app.db.tables.runs import (
     allocations,
     artifacts,
@@ -107,6 +107,7 @@ __all__ = [
     "offers",
     "own_prices",
     "part_health",
+    "pool_spot_shares",
     "pool_tokens",
     "pools",
     "profiles",

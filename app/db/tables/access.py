@@ -15,6 +15,7 @@ projects = Table(
     Column("created_ms", MS, nullable=False),
     Column("deletions", BigInteger, nullable=False, server_default=text("0")),  # rounds in which content was deleted
     Column("ahead", Boolean, nullable=False, server_default=text("true")),  # machines are kept for jobs to come
+    Column("default_class", Text, nullable=False, server_default=text("'guaranteed'")),  # of jobs that name none
     Column("archived_ms", MS),  # since when its keys are refused
 )
 

@@ -59,6 +59,11 @@ jobs = Table(
     Column("memory_retries", Integer, nullable=False, server_default=text("0")),  # after running out of memory
     Column("retried", Integer, nullable=False, server_default=text("0")),  # of `retries`, those used up
     Column("failed_step", BigInteger),  # where the last of these failures was
+    Column("evictions", Integer, nullable=False, server_default=text("0")),  # a spot job's, for guaranteed ones
+    Column("eviction_saves", Integer, nullable=False, server_default=text("0")),  # of these, with all that it had done
+    Column("set_aside_place", Text),  # what others leave for it: a node, or GPUs of a host as its offers name it
+    Column("set_aside_gpus", Integer),
+    Column("set_aside_until_ms", MS),  # until when, and as long as somebody is still leaving for it
     Column("profile_tries", Integer, nullable=False, server_default=text("0")),  # runs that should and did not
     Column("step", BigInteger, nullable=False, server_default=text("0")),
     Column("total_steps", BigInteger),
@@ -93,6 +98,11 @@ jobs = Table(
     Index("ix_jobs_labels", "labels", postgresql_using="gin", postgresql_ops={"labels": "jsonb_path_ops"}),
     Index("ix_jobs_first_running_ms", "first_running_ms", postgresql_where=text("first_running_ms IS NOT NULL")),
     Index("ix_jobs_ended_ms", "ended_ms", postgresql_where=text("ended_ms IS NOT NULL")),
+    Index(
+        "ix_jobs_set_aside",
+        "id",
+        postgresql_where=text("set_aside_until_ms IS NOT NULL AND state IN ('queued','waiting')"),
+    ),
     Index("ix_jobs_from_checkpoint_id", "from_checkpoint_id", postgresql_where=text("from_checkpoint_id IS NOT NULL")),
     Index("ix_jobs_sweep_id", "sweep_id", postgresql_where=text("sweep_id IS NOT NULL")),
 )

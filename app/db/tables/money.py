@@ -31,6 +31,7 @@ ledger = Table(
     Column("from_ms", MS, nullable=False),
     Column("to_ms", MS, nullable=False),
     Column("amount_micros", MICROS, nullable=False),
+    Column("discount_micros", MICROS, nullable=False, server_default=text("0")),  # what it is less for spot jobs
     CheckConstraint("amount_micros >= 0", name="amount_not_negative"),
     Index(None, "project_id", "from_ms"),
     Index(None, "to_ms"),

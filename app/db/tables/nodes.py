@@ -67,6 +67,7 @@ nodes = Table(
     Column("billed_to_ms", MS),
     Column("metered_until_ms", MS),
     Column("metered_micros", MICROS, nullable=False, server_default=text("0")),
+    Column("spot_carried", Integer, nullable=False, server_default=text("0")),  # of a micro-dollar, in millionths
     Column("meter_closed", Boolean, nullable=False, server_default=text("false")),
     Column("event_position", BigInteger, nullable=False, server_default=text("0")),
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),

@@ -19,7 +19,20 @@ pools = Table(
     Column("most_gpus", Integer),
     Column("labels", JSONB, nullable=False, server_default=text("'{}'")),
     Column("drains_ms", MS),  # when what runs there has to be gone; NULL: it takes jobs
+    Column("quotas", JSONB, nullable=False, server_default=text("'{}'")),  # by project: of how many GPUs it is sure
+    Column("spot_share_parts", Integer, nullable=False, server_default=text("1000000")),  # of its price, in millionths
+    Column("grace_ms", Integer),  # of jobs that leave for others; NULL: the service's
     Column("created_ms", MS, nullable=False),
+)
+
+# What spot jobs pay of a pool's price from an instant on. It outlives the pool: its last meters are read later.
+pool_spot_shares = Table(
+    "pool_spot_shares",
+    metadata,
+    Column("launcher", Text, primary_key=True),
+    Column("pool", Text, primary_key=True),
+    Column("from_ms", MS, primary_key=True),
+    Column("parts", Integer, nullable=False),
 )
 
 # What a host shows to join a pool, so many times and so long.

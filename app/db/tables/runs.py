@@ -30,9 +30,22 @@ runs = Table(
     Column("companion_of", ID, ForeignKey("runs.id")),  # the run of the lead, whose process it shares
     Column("facts", JSONB),  # what its code told of itself: layout, peak memory, library versions
     Column("learned", Boolean, nullable=False, server_default=text("false")),
+    Column("wanted_gpus", Integer),  # so many of those that it holds; NULL: as many as its job asked for
+    Column("evicted_for_job_id", ID),  # it was asked to leave for this guaranteed job
+    # Of a job on several machines: each has a run, all but the first with the run that leads them.
+    Column("member_of", ID),
+    Column("node_rank", Integer),  # 0: it leads
+    Column("prepared_ms", MS),  # its agent has all that its code needs
+    Column("meeting", JSONB),  # of the run that leads: where its machine can be reached by the others
+    Column("exit_told", JSONB),  # its process has failed: what that means is said when all of them are over
+    Column("exit_told_ms", MS),
+    Column("gpus_told", JSONB),  # which of them its training uses; NULL: it does not say that it can change them
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),
     Index("ix_runs_to_learn", "id", postgresql_where=text("state = 'ended' AND facts IS NOT NULL AND NOT learned")),
     Index("ix_runs_live", "id", postgresql_where=text("state <> 'ended'")),
+    Index("ix_runs_evicted_for", "evicted_for_job_id", postgresql_where=text("evicted_for_job_id IS NOT NULL")),
+    Index("ix_runs_exit_told", "id", postgresql_where=text("exit_told IS NOT NULL AND state <> 'ended'")),
+    Index("ix_runs_member_of", "member_of", postgresql_where=text("member_of IS NOT NULL")),
     Index("ix_runs_companion_of", "companion_of", postgresql_where=text("companion_of IS NOT NULL")),
 )
 

@@ -1,10 +1,11 @@
-"""Make, archive and restore projects, on behalf of an owner of the installation."""
+"""Make, change, archive and restore projects, on behalf of an owner of the installation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from app.core.model.ids import is_id
+from app.core.model.job import PriorityClass
 from app.db.access.projects import (
     ProjectRow,
     add_project,
@@ -12,6 +13,7 @@ from app.db.access.projects import (
     has_unfinished_jobs,
     lock_project,
     owns_installation,
+    set_default_class,
 )
 from app.db.connection import Connection
 from app.errors import Conflict, NotFound
@@ -77,6 +79,12 @@ async def reopen_project(connection: Connection, project_id: str) -> ProjectRow:
     """Restore an archived project with the keys it had; any other stays as it is. Raises NotFound."""
     project = await held_project(connection, project_id)
     return project if project.archived_ms is None else await archive_project(connection, project_id, None)
+
+
+async def settle_default_class(connection: Connection, project_id: str, default_class: PriorityClass) -> ProjectRow:
+    """The class of its jobs to come that name none. Raises NotFound."""
+    await held_project(connection, project_id)
+    return await set_default_class(connection, project_id, default_class)
 
 
 async def held_project(connection: Connection, project_id: str) -> ProjectRow:

@@ -20,16 +20,21 @@ def check_gpu(gpu: GpuRequest, offers: Collection[Offer]) -> None:
     type that nobody offers now is let through: one may come. So is everything where no offer is known."""
     if not offers:
         return
-    most = max(_USUAL_MOST, *(offer.gpu_count for offer in offers))
-    if gpu.count > most:
-        raise InvalidInput(
-            f"{_COUNT}: {gpu.count} GPUs are more than any machine on offer has; the most is {most}", param=_COUNT
-        )
+    check_count(gpu.count, offers, _COUNT)
     if gpu.type is None or gpu_named(gpu.type) is not None:
         return
     types = {_plain(offer.gpu_type): offer.gpu_type for offer in offers}
     if _plain(gpu.type) not in types:
         raise InvalidInput(f"{_TYPE}: {_unknown(gpu.type, types)}", param=_TYPE)
+
+
+def check_count(count: int, offers: Collection[Offer], param: str) -> None:
+    """Raises InvalidInput for more GPUs than a machine has; where no offer is known, any number is let through."""
+    most = max((_USUAL_MOST, *(offer.gpu_count for offer in offers)))
+    if offers and count > most:
+        raise InvalidInput(
+            f"{param}: {count} GPUs are more than any machine on offer has; the most is {most}", param=param
+        )
 
 
 def _unknown(asked: str, offered: dict[str, str]) -> str:

@@ -18,6 +18,7 @@ from pydantic_core import to_json
 from allpass.wire.deadlines import parse_deadline
 from allpass.wire.jobs import JobRequest, SweepRequest
 from allpass.wire.template import Template
+from app.core.model.job import PriorityClass
 from app.core.model.money import Money
 from app.db.apps.versions import AppVersion
 from app.db.jobs.submissions import NewJob, OneJob, RequestedJob, StatedJob
@@ -66,13 +67,14 @@ def compose_jobs(
     key_id: str | None = None,
     predicted: Predicted = NOTHING_STATED,
     from_checkpoint_id: str | None = None,
+    default_class: PriorityClass = PriorityClass.GUARANTEED,
 ) -> tuple[NewJob, ...]:
     """One row for each id and parameter set, in their order. Raises InvalidInput naming the field.
 
     `key_id`: of the API key that submits them. `predicted`: from the training that the template states; what it says
-    itself of memory comes first.
+    itself of memory comes first. `default_class`: of jobs whose template names none.
     """
-    template = request.template
+    template = _classed(request.template, default_class)
     deadline = request.soft_deadline
     due_ms = now_ms + defaults.deadline_ms if deadline is None else deadline_ms(deadline, now_ms)
     requested = RequestedJob(
@@ -114,25 +116,58 @@ def _stated(template: Template, base_image: str | None, default_interval_s: int,
     return derived
 
 
+def _classed(template: Template, default_class: PriorityClass) -> Template:
+    """With the class that its jobs have from now on, whatever becomes of the project's default."""
+    if default_class == template.priority_class or "priority_class" in template.model_fields_set:
+        return template
+    if template.nodes > 1:  # such a job leaves no machine to others
+        return template
+    if default_class is PriorityClass.SPOT and template.placement.locked:
+        raise InvalidInput(
+            "template.placement.locked: jobs of this project are spot unless they say otherwise, and a spot job leaves "
+            'its machine when a guaranteed job needs it; leave out locked, or say priority_class "guaranteed"',
+            param="template.placement.locked",
+        )
+    return template.model_copy(update={"priority_class": default_class.value})
+
+
 def _refuse_what_has_no_effect(template: Template) -> None:
-    """Fields that are kept for what is not built yet: who writes one would take it for a promise. Templates that were
-    stored with them are read as ever."""
+    """Fields that are kept for what is not built yet, or that another one undoes: who writes one would take it for a
+    promise. Templates that were stored with them are read as ever."""
     gpu = template.gpu
-    if template.priority_class != "guaranteed":
+    if template.priority_class == "spot" and template.placement.locked:
         raise InvalidInput(
-            f'template.priority_class: "{template.priority_class}" has no effect yet; leave it out',
-            param="template.priority_class",
+            "template.placement.locked: a spot job leaves its machine when a guaranteed job needs it; leave out locked "
+            'or priority_class "spot"',
+            param="template.placement.locked",
         )
-    if template.elastic:
-        raise InvalidInput(
-            "template.elastic: jobs do not change their number of GPUs yet; leave it out", param="template.elastic"
-        )
+    if template.nodes > 1:
+        _refuse_on_several(template)
     if gpu.max_count not in (None, gpu.count):
         raise InvalidInput(
             f"template.gpu.max_count: {gpu.max_count} has no effect yet: a job gets gpu.count ({gpu.count}) GPUs; "
             "leave it out",
             param="template.gpu.max_count",
         )
+
+
+_ON_SEVERAL = "a job on several machines"
+
+
+def _refuse_on_several(template: Template) -> None:
+    """What a job on several machines cannot have yet."""
+    placement = template.placement
+    for field, is_asked, why in (
+        ("priority_class", template.priority_class == "spot", "leaves no machine to others: leave out spot"),
+        ("elastic", template.elastic, "keeps its GPUs: leave out elastic"),
+        ("kind", template.kind == "interactive", "does not start on serverless: leave out interactive"),
+        ("placement.affinity", bool(placement.affinity), "has machines of its own: leave out affinity"),
+        ("placement.anti_affinity", bool(placement.anti_affinity), "has machines of its own: leave it out"),
+        ("checkpoints.folders", template.checkpoints.folders is not None, "saves through ALLPASS_CHECKPOINT_DIR"),
+    ):
+        if is_asked:
+            param = f"template.{field}"
+            raise InvalidInput(f"{param}: {_ON_SEVERAL} (nodes: {template.nodes}) {why}", param=param)
 
 
 def _derive(
@@ -173,6 +208,7 @@ def _resources(template: Template, base_image: str | None, predicted: Predicted)
             "base_image": base_image,
         }
         | ({"gpu_memory_bytes_by_type": predicted.by_type} if predicted.by_type else {})
+        | ({"nodes": template.nodes} if template.nodes > 1 else {})
     ).decode()
 
 

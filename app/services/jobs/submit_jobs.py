@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from allpass.recipe.packing import SCRIPT_NAME
 from allpass.wire.jobs import JobRequest, SweepRequest
 from app.core.memory.host import MERGING
+from app.core.model.job import PriorityClass
 from app.core.model.money import Money
 from app.db.access.audit import Author
 from app.db.access.idempotency import RequestKey, find_answer
@@ -24,6 +25,7 @@ from app.services.jobs.admit_memory import MemoryAdmission
 from app.services.jobs.check_command import check_command
 from app.services.jobs.check_cost_cap import CheapestOffer, check_cost_cap
 from app.services.jobs.compose_job import MAX_COST, Defaults, compose_jobs
+from app.services.jobs.default_class import DefaultClasses, names_class
 from app.services.kit.group_commit import GroupCommit
 from app.services.kit.idempotency import check_same_request
 from app.settings import Settings
@@ -59,6 +61,7 @@ class JobSubmitter:
         self._ids = ids
         self._defaults = Defaults(int(settings.default_deadline_s * 1000), settings.checkpoint_interval_s)
         self.apps = AppFinder(database, clock)
+        self._classes = DefaultClasses(database, clock)
         self._cheapest = CheapestOffer(database, settings, clock)
         self.memory = MemoryAdmission(database, settings, clock)
         self.commits: GroupCommit[Submission, bool] = GroupCommit(
@@ -111,7 +114,11 @@ class JobSubmitter:
                 if await is_archived(connection, project_id):
                     raise project_archived()
             self.apps.forget(project_id, request.app_id)
-        raise Unavailable(f"the newest version of app {request.app_id} keeps changing; name one with app_version")
+            self._classes.forget(project_id)
+        raise Unavailable(
+            f"the newest version of app {request.app_id}, or the project's default class, keeps changing; name both "
+            "(app_version, template.priority_class)"
+        )
 
     async def _compose(
         self,
@@ -137,6 +144,8 @@ class JobSubmitter:
             by_recipe=app.content.entrypoint == SCRIPT_NAME,
             merges=any(isinstance(one, Mapping) and one.get("export") in MERGING for one in parameter_sets),
         )
+        named = names_class(request)
+        default_class = PriorityClass.GUARANTEED if named else await self._classes.of(project_id)
         now_ms = self._clock.now_ms()
         sweep_id = self._ids.new("swp") if sweep else None
         job_ids = sorted(self._ids.new("job") for _ in parameter_sets)  # their order is that of the parameter sets
@@ -152,12 +161,13 @@ class JobSubmitter:
             key_id=None if author is None else author.key_id,
             predicted=predicted,
             from_checkpoint_id=checkpoint_id,
+            default_class=default_class,
         )
         if jobs[0].stated.max_cost_micros is not None:
             check_cost_cap(Money(jobs[0].stated.max_cost_micros), await self._cheapest.now(), MAX_COST)
         owner_id = sweep_id or jobs[0].own.id
         pinned = request.app_version is not None
-        return Submission(owner_id, project_id, jobs, app.version, pinned, key, CREATED, author), app.name
+        return Submission(owner_id, project_id, jobs, app.version, pinned, key, CREATED, author, named), app.name
 
     async def _keep_checkpoint(self, project_id: str, name: str | None) -> str | None:
         if name is None:

@@ -1,4 +1,4 @@
-"""Long calculations for people, each in a process of its own: bounded in time and memory, at the lowest priority.
+"""Long calculations for people, each in a process of its own: bounded in time and memory, at a low priority.
 
 The process that serves and decides only waits for them. It is ended with the request, and knows nothing of the service:
 neither its settings nor its database.
@@ -23,7 +23,7 @@ Answer = TypeVar("Answer")
 _SERVE = "from app.services.kit.apart import serve; serve()"
 _HANDED_ON = ("PATH", "LANG", "LC_ALL", "TMPDIR", "HOME")
 _ALONE = {"HF_HUB_OFFLINE": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # each thread reserves memory
-_LOWEST = 19
+_GIVES_WAY = 10  # a tenth of what serves gets: at the lowest priority it would hardly run beside a busy service
 _DONE, _FAILED, _NO_MEMORY = "done", "failed", "no memory"
 _AGAIN_MS = 2_000
 
@@ -124,7 +124,7 @@ def serve() -> None:
     """In the process: one question from the standard input, its answer to the standard output."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever is printed meanwhile is no part of the answer
-    os.nice(_LOWEST)
+    os.nice(_GIVES_WAY)
     seconds, memory_bytes, work, question = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the service
     whole = int(seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (whole, whole + 1))  # also where the service is gone

@@ -20,8 +20,9 @@ from app.core.model.job import JobState
 from app.core.model.run import RunPurpose
 from app.db.connection import Connection
 from app.db.engine import Database
-from app.db.runs.desired_state import RunOrder
+from app.db.runs.desired_state import LiveRun, RunOrder
 from app.db.runs.live_runs import RunRow
+from app.ports.clock import IdSource
 from app.settings import Settings
 
 Beginning = tuple[str, RunPurpose]  # a job that is given a run, and what the run is for
@@ -58,8 +59,11 @@ class Capability:
         """Whether there is something for `take_progress` in a report that says nothing else that is new. No I/O."""
         return False
 
-    async def take_report(self, database: Database, report: RunReport, *, now_ms: int) -> None:
-        """Any report of a live run, before anything else is made of it. Its epoch is the fence."""
+    async def take_report(
+        self, database: Database, ids: IdSource, report: RunReport, run: LiveRun, *, now_ms: int
+    ) -> None:
+        """Any report of a live run, before anything else is made of it. Its epoch is the fence. `run`: as it was when
+        the report came."""
 
     async def take_progress(self, database: Database, report: RunReport) -> None:
         """A report of progress alone, after the rest of it was taken in. Its epoch is the fence."""

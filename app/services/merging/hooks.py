@@ -13,8 +13,9 @@ from app.core.model.run import RunPurpose
 from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.merging.merges import open_merges_of, was_learned
-from app.db.runs.desired_state import RunOrder
+from app.db.runs.desired_state import LiveRun, RunOrder
 from app.db.runs.live_runs import RunRow
+from app.ports.clock import IdSource
 from app.services.kit.capability import Beginning, Capability
 from app.services.merging.end_profile import judge_profile
 from app.services.merging.own_profile import is_to_look, take_own_profile
@@ -49,7 +50,9 @@ class MergingHooks(Capability):
     def says_more(self, report: RunReport) -> bool:
         return report.watch is not None
 
-    async def take_report(self, database: Database, report: RunReport, *, now_ms: int) -> None:
+    async def take_report(
+        self, database: Database, ids: IdSource, report: RunReport, run: LiveRun, *, now_ms: int
+    ) -> None:
         await take_own_profile(database, report, now_ms=now_ms)
 
     async def take_progress(self, database: Database, report: RunReport) -> None:

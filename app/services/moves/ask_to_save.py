@@ -6,6 +6,7 @@ from app.core.model.job import JobState
 from app.core.model.run import RunState, StopMode
 from app.db.connection import Connection
 from app.db.runs.live_runs import live_run_of_job, lock_run
+from app.db.runs.members import gang_of, wake_gang
 from app.db.transitions import Event, bump_desired, move_job, move_run
 
 
@@ -24,4 +25,6 @@ async def ask_to_save(connection: Connection, job_id: str, message: str, *, now_
     for one in run.job_ids:
         await move_job(connection, one, JobState.CHECKPOINTING, saving, now_ms=now_ms)
     await bump_desired(connection, run.node_id)
+    if run.node_rank is not None:
+        await wake_gang(connection, await gang_of(connection, run.run_id))
     return True

@@ -23,6 +23,7 @@ from app.errors import Fenced, InvalidInput, InvariantBroken, Unauthenticated, U
 from app.ports.clock import Clock, IdSource
 from app.services.access.keep_secret import open_secrets
 from app.services.checkpoints.resume_from import reads_listings, resume_from
+from app.services.gangs.hooks import wanted_of_gang
 from app.services.jobs.fill_cut import laid_out
 from app.services.kit.seal import Sealer
 from app.services.nodes.advise_node import Advisor
@@ -173,17 +174,22 @@ async def _desired_run(
     connection: Connection, settings: Settings, clock: Clock, order: RunOrder, *, lists: bool
 ) -> DesiredRun:
     want = "standby" if order.state is RunState.STANDBY else "run"
-    if order.state is RunState.STOPPING:
-        if order.stop_mode is None:
+    state, stop_mode = order.state, order.stop_mode
+    if order.lead_state is RunState.STOPPING:  # a further machine of a job does what the first one is asked to
+        state, stop_mode = order.lead_state, order.lead_stop_mode
+    if state is RunState.STOPPING:
+        if stop_mode is None:
             raise InvariantBroken(f"{order.run_id} is stopping without a stop mode")
-        want = order.stop_mode.value
+        want = stop_mode.value
+    elif order.node_rank is not None:
+        want = await wanted_of_gang(connection, order) or want
     return DesiredRun.model_validate(
         {
             "run_id": order.run_id,
             "job_id": order.job_id,
             "epoch": order.epoch,
             "want": want,
-            "grace_ms": int(settings.stop_grace_s * 1000),
+            "grace_ms": order.own_grace_ms or int(settings.stop_grace_s * 1000),
             "spec": await _spec(connection, settings, clock, order, lists=lists),
             "coming": await _coming(connection, order),
             "companion": order.companion,
@@ -229,6 +235,7 @@ async def _spec(connection: Connection, settings: Settings, clock: Clock, order:
         checkpoint_interval_s=order.checkpoint_interval_s,
         mean_life_s=_mean_life_s(order),
         gpu_indices=list(order.gpu_indices),
+        use_gpus=list(order.use_gpus),
         layout=order.layout,
         resume=resume,
         secrets=await _secrets(connection, settings, order),

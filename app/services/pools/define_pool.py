@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from decimal import Decimal
 
 from allpass.wire.pools import PoolChange, PoolRequest
 from app.core.model.money import Money
 from app.core.model.pool import JOINED, Pool
 from app.core.pools import read_hours
+from app.core.spot_share import FULL
 from app.db import notify
 from app.db.access.projects import project_names
 from app.db.connection import Connection
 from app.db.nodes.lifetimes import set_ends_of_pool
 from app.db.pools.hosts import hosts_of
 from app.db.pools.pools import PoolRow, add_pool, delete_pool, find_pool, read_pools, set_pool
+from app.db.pools.spot_shares import set_share
 from app.errors import Conflict, InvalidInput, NotFound
 from app.services.jobs.compose_job import micros
 from app.services.pools.join_host import tell_offers
@@ -39,14 +42,18 @@ async def define_pool(
     pool = Pool(name=request.name, launcher=request.launcher)
     row = await _changed(connection, PoolRow(pool, "", {}, now_ms), request)
     await add_pool(connection, row)
+    await set_share(connection, pool.launcher, pool.name, row.pool.spot_parts, now_ms=now_ms)
     await notify.control(connection)
     return row
 
 
-async def change_pool(connection: Connection, name: str, request: PoolChange) -> PoolRow:
+async def change_pool(connection: Connection, name: str, request: PoolChange, *, now_ms: int) -> PoolRow:
     """What is named in the request; the rest stays. Raises NotFound, and InvalidInput naming the field."""
-    row = await _changed(connection, await _locked(connection, name), request)
+    before = await _locked(connection, name)
+    row = await _changed(connection, before, request)
     await set_pool(connection, row)
+    if row.pool.spot_parts != before.pool.spot_parts:
+        await set_share(connection, row.pool.launcher, name, row.pool.spot_parts, now_ms=now_ms)
     await notify.control(connection)
     return row
 
@@ -81,26 +88,63 @@ async def _changed(connection: Connection, row: PoolRow, request: PoolChange) ->
     pool = row.pool
     if "price_usd" in given and request.price_usd is not None:
         pool = replace(pool, price=Money(micros(request.price_usd, "price_usd")))
+    if "spot_share" in given and request.spot_share is not None:
+        pool = replace(pool, spot_parts=_parts(request.spot_share))
+    if "grace_s" in given:
+        pool = replace(pool, grace_ms=_grace_ms(pool, request.grace_s))
     if "preference" in given and request.preference is not None:
         pool = replace(pool, preference=request.preference)
     if "projects" in given:
         pool = replace(pool, projects=await _projects(connection, request.projects or []))
     if "most_gpus" in given:
         pool = replace(pool, most_gpus=request.most_gpus)
+    if "quotas" in given:
+        pool = replace(pool, quotas=await _quotas(connection, request.quotas or {}))
     hours = request.hours or "" if "hours" in given else row.hours
     pool = replace(pool, hours=read_hours(hours))
     labels = dict(request.labels or {}) if "labels" in given else row.labels
     return replace(row, pool=pool, hours=hours, labels=labels)
 
 
-async def _projects(connection: Connection, names: Collection[str]) -> tuple[str, ...]:
+def _grace_ms(pool: Pool, grace_s: int | None) -> int | None:
+    if grace_s is not None and pool.launcher != JOINED:
+        raise InvalidInput(
+            f"grace_s: only a pool of hosts that have joined takes one, and the machines of this one are of "
+            f"{pool.launcher}; leave it out",
+            param="grace_s",
+        )
+    return None if grace_s is None else 1000 * grace_s
+
+
+def _parts(share: float) -> int:
+    """In millionths, as prices are in micro-dollars."""
+    parts = Decimal(str(share)) * FULL
+    if parts != int(parts):
+        raise InvalidInput(
+            f"spot_share: {share} has more than six decimals; a millionth is the smallest", param="spot_share"
+        )
+    return int(parts)
+
+
+async def _projects(connection: Connection, names: Collection[str], field: str = "projects") -> tuple[str, ...]:
     """Ids, of ids or names."""
     known = await project_names(connection)
     found = {project_id for project_id, name in known for wanted in names if wanted in (project_id, name)}
     missing = sorted(wanted for wanted in names if not any(wanted in one for one in known))
     if missing:
-        raise InvalidInput(f"projects: there is no project {missing[0]!r:.80} (allpass project list)", param="projects")
+        raise InvalidInput(f"{field}: there is no project {missing[0]!r:.80} (allpass project list)", param=field)
     return tuple(sorted(found))
+
+
+async def _quotas(connection: Connection, gpus: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """By id, of ids or names. A project that is named twice has both together."""
+    await _projects(connection, gpus.keys(), "quotas")
+    found: dict[str, int] = {}
+    for project_id, name in await project_names(connection):
+        number = gpus.get(project_id, 0) + (gpus.get(name, 0) if name != project_id else 0)
+        if number:
+            found[project_id] = number
+    return tuple(sorted(found.items()))
 
 
 async def _locked(connection: Connection, name: str) -> PoolRow:

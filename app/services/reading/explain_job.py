@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.core.explaining import JobExplanation, explain
 from app.core.explaining.facts import Facts, Merged, Said
-from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState, PriorityClass
 from app.core.model.merge import MergeState
 from app.core.policy import ALLPASS_RULES
 from app.db.checkpoints.transfers import HEARD_MS, transfer_of
@@ -15,6 +15,8 @@ from app.db.merging.merges import MergeRow, newest_merges
 from app.db.reading import explanations
 from app.services.reading.estimate_finish import estimate_one
 from app.settings import Settings
+
+_FREED = ("evicts", "evicted", "gpus_lent", "gpus_given_back")
 
 
 async def explain_job(connection: Connection, settings: Settings, job: JobRow, *, now_ms: int) -> JobExplanation:
@@ -51,9 +53,11 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             last_stay=await explanations.last_stay(connection, job.id),
             earlier_waiting=await explanations.earlier_waiting(connection, job.project_id, job.id) if waits else 0,
             decided=await explanations.last_decision(connection),
+            is_spot=row["priority_class"] == PriorityClass.SPOT,
+            freed=await explanations.last_event(connection, job.id, _FREED),
             retried=await explanations.last_event(connection, job.id, ("memory_retry", "retry")),
             tick_ms=int(settings.tick_s * 1000),
-            grace_ms=int(settings.stop_grace_s * 1000),
+            grace_ms=(None if live is None else live.own_grace_ms) or int(settings.stop_grace_s * 1000),
             merged=None if merge is None or merge.state is not MergeState.OPEN else _merged(merge, job.id, settings),
             split=None if merge is None else _split(merge),
             learned=None if merge is None else _learned(merge, job.id),

@@ -14,8 +14,8 @@ _BY_THE_SECOND = BillingRule(unit_ms=1000, starts=BillingStart.READY)  # how ser
 
 
 def running_ms(stay: StayRow, now_ms: int) -> int:
-    """How long the job's code has run in this stay."""
-    if stay.running_ms is None:
+    """How long the job's code has run in this stay. Of a job on several machines it runs where the first one is."""
+    if stay.running_ms is None or stay.follows:
         return 0
     return max(0, (now_ms if stay.to_ms is None else stay.to_ms) - stay.running_ms)
 
@@ -47,10 +47,13 @@ class ServerlessPrices:
 async def all_serverless(stays: Sequence[StayRow], useful_ms: int, cost: Money, prices: ServerlessPrices) -> Money:
     """By the price and boot of its own serverless stay, else by what is offered now; its cost when nobody offers that.
 
-    A job that never left serverless would have cost what it did.
+    A job that never left serverless would have cost what it did, and so would one on several machines, which
+    serverless does not have.
     """
     if not stays or useful_ms == 0:
         return Money(0)
+    if any(stay.follows for stay in stays):
+        return cost
     serverless = [stay for stay in stays if stay.tier is Tier.SERVERLESS]
     if len(serverless) == len(stays) == 1:
         return cost

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from app.db.engine import Database
 from app.db.jobs.reads import find_state
-from app.db.reading.job_records import ChunkRow, RunHead, log_chunks_from, runs_by_epoch
+from app.db.reading.job_records import ChunkRow, LoggedRun, RunHead, log_chunks_from, runs_by_epoch
 from app.errors import InvalidInput, NotFound
 from app.ports.objects import ObjectStore
 from app.services.reading.read_log import MAX_PAGE_CHUNKS, choose, format_position, heads_of, texts_of
@@ -76,8 +76,9 @@ async def search_log(
     sequences = {place.epoch: place.sequence}
     seen_bytes = 0
     while seen_bytes < MAX_SCAN_BYTES or scan.place == place:  # a line over many pieces is not begun for nothing
-        chunks, scan.epochs, heads = await _chunks(database, project_id, job_id, sequences)
-        texts = await texts_of(objects, project_id, chunks, heads)
+        chunks, runs, heads = await _chunks(database, project_id, job_id, sequences)
+        scan.epochs = frozenset(runs)
+        texts = await texts_of(objects, project_id, chunks, heads, runs)
         for chunk, text in zip(chunks, texts, strict=True):
             if await asyncio.to_thread(scan.feed, chunk.epoch, chunk.sequence, text):
                 return SearchPage(tuple(scan.matches), format_cursor(scan.place))
@@ -197,15 +198,15 @@ class Scan:
 
 async def _chunks(
     database: Database, project_id: str, job_id: str, sequences: dict[int, int]
-) -> tuple[list[ChunkRow], frozenset[int], dict[int, RunHead]]:
-    """The next pieces, as `read_log` would choose them, none of epochs that lie behind; all epochs there are; and how
-    the runs begin whose first piece is among them."""
+) -> tuple[list[ChunkRow], dict[int, LoggedRun], dict[int, RunHead]]:
+    """The next pieces, as `read_log` would choose them, none of epochs that lie behind; all runs there are; and how
+    those begin whose first piece is among them."""
     async with database.transaction() as connection:
         if await find_state(connection, project_id, job_id) is None:
             raise NotFound(f"there is no job {job_id!r} in this project")
-        ended = await runs_by_epoch(connection, job_id)
+        runs = await runs_by_epoch(connection, job_id)
         newest = max(sequences)
-        served = {**dict.fromkeys((epoch for epoch in ended if epoch < newest), _ALL_READ), **sequences}
+        served = {**dict.fromkeys((epoch for epoch in runs if epoch < newest), _ALL_READ), **sequences}
         known = await log_chunks_from(connection, job_id, served, limit=MAX_PAGE_CHUNKS + 1)
-        chunks = choose(known, served, ended)
-        return chunks, frozenset(ended), await heads_of(connection, job_id, chunks)
+        chunks = choose(known, served, runs)
+        return chunks, runs, await heads_of(connection, job_id, chunks)

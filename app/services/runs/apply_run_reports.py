@@ -21,21 +21,24 @@ from app.db.learning.calibrations import set_facts
 from app.db.nodes.tenure import offer_key_of
 from app.db.runs.desired_state import LiveRun, live_runs
 from app.db.runs.live_runs import RunRow, faults_of, lock_run, shared_process
+from app.db.runs.members import has_told_exit
 from app.db.runs.progress import done_by, enter_running, enter_starting, raise_step, raise_tokens, set_total_steps
 from app.db.text import storable_text
 from app.db.transitions import Event, add_job_event
 from app.errors import InvalidInput
 from app.ports.clock import IdSource
+from app.services.gangs.settle_exits import note_exit
+from app.services.gangs.take_member_report import take_member_report
 from app.services.jobs.begin_again import after_own_failure
 from app.services.jobs.retry_out_of_memory import BESIDE_OTHERS, after_out_of_memory, ran_out_beside_others
 from app.services.learning.learn_from_runs import OUT_OF_MEMORY
 from app.services.moves.advance_move import ask_source, complete_move
 from app.services.runs.capabilities import judged_otherwise, says_more, take_progress, take_report
 from app.services.runs.end_run import end_run
+from app.services.runs.last_line import with_last_line
 from app.services.runs.report_restart import report_restart
 
 _BEFORE_RUNNING = (RunState.ASSIGNED, RunState.STARTING, RunState.PROMOTING)
-_LINE_CHARS = 300
 
 
 async def apply_run_reports(
@@ -57,7 +60,10 @@ async def apply_run_reports(
     for report in reports:
         run = known.get((report.run_id, report.job_id, report.epoch))
         if run is not None:
-            await take_report(database, report, now_ms=now_ms)
+            await take_report(database, ids, report, run, now_ms=now_ms)
+        if run is not None and run.node_rank:
+            changed |= await take_member_report(database, ids, report, now_ms=now_ms, fault_budget=fault_budget)
+            continue
         if run is None or not _says_something_new(report, run):
             continue
         if _is_progress_alone(report, run):
@@ -205,6 +211,8 @@ async def _end(
     now_ms: int,
     fault_budget: int,
 ) -> None:
+    if run.node_rank is not None and await has_told_exit(connection, run.run_id):
+        return
     outcome = await judged_otherwise(connection, run, report.job_id, exit_, now_ms=now_ms)
     is_crowded = await ran_out_beside_others(connection, run.node_id, exit_, now_ms=now_ms)
     if outcome is None:
@@ -220,6 +228,9 @@ async def _end(
         "last_lines": storable_text(exit_.last_lines),
     }
     await add_job_event(connection, report.job_id, Event("process_exited", outcome.message, data), now_ms=now_ms)
+    if run.node_rank is not None and outcome.run_end is RunEnd.FAILED and exit_.environment_error is None:
+        await note_exit(connection, ids, run, outcome, killed=exit_.killed, now_ms=now_ms)
+        return
     facts = _facts(exit_, is_crowded) if run.purpose is RunPurpose.TRAIN else {}  # a look at a few rows is no training
     if facts and not await shared_process(connection, run.run_id):  # its steps took as long as those of both
         await set_facts(connection, run.run_id, facts)
@@ -279,15 +290,11 @@ async def _judge(
 async def _judge_failure(
     connection: Connection, run: RunRow, exit_: ExitReport, outcome: Outcome, *, now_ms: int
 ) -> Outcome:
+    if run.node_rank is not None:  # whose failure it was is said when the processes of all its machines are over
+        return replace(outcome, message=with_last_line(outcome.message, exit_.last_lines))
     memory = ran_out(exit_.exit_code, exit_.last_lines)
     if memory is not None:
         outcome = await after_out_of_memory(connection, run, memory, now_ms=now_ms)
     else:
-        outcome = replace(outcome, message=_with_last_line(outcome.message, exit_.last_lines))
+        outcome = replace(outcome, message=with_last_line(outcome.message, exit_.last_lines))
     return await after_own_failure(connection, run, outcome, now_ms=now_ms)
-
-
-def _with_last_line(message: str, last_lines: str) -> str:
-    """The end of a traceback names the error: it is what a user wants to see first."""
-    lines = [line.strip() for line in storable_text(last_lines).splitlines() if line.strip()]
-    return f"{message}: {lines[-1][:_LINE_CHARS]}" if lines else message

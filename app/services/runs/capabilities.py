@@ -13,13 +13,17 @@ from app.core.lifecycle import Outcome
 from app.core.model.job import JobState
 from app.db.connection import Connection
 from app.db.engine import Database
-from app.db.runs.desired_state import RunOrder
+from app.db.runs.desired_state import LiveRun, RunOrder
 from app.db.runs.live_runs import RunRow
+from app.ports.clock import IdSource
+from app.services.evictions.hooks import EvictionHooks
+from app.services.gangs.hooks import GangHooks
 from app.services.kit.capability import Beginning, Capability
 from app.services.merging.hooks import MergingHooks
+from app.services.sizes.hooks import SizeHooks
 from app.settings import Settings
 
-CAPABILITIES: tuple[Capability, ...] = (MergingHooks(),)
+CAPABILITIES: tuple[Capability, ...] = (MergingHooks(), SizeHooks(), EvictionHooks(), GangHooks())
 
 
 async def jobs_beside(connection: Connection, beginning: Collection[Beginning]) -> dict[Beginning, list[str]]:
@@ -54,9 +58,9 @@ def says_more(report: RunReport) -> bool:
     return any(one.says_more(report) for one in CAPABILITIES)
 
 
-async def take_report(database: Database, report: RunReport, *, now_ms: int) -> None:
+async def take_report(database: Database, ids: IdSource, report: RunReport, run: LiveRun, *, now_ms: int) -> None:
     for one in CAPABILITIES:
-        await one.take_report(database, report, now_ms=now_ms)
+        await one.take_report(database, ids, report, run, now_ms=now_ms)
 
 
 async def take_progress(database: Database, report: RunReport) -> None:

@@ -7,6 +7,7 @@ from app.core.model.run import RunEnd, RunState
 from app.db.checkpoints.manifests import abort_open_checkpoints
 from app.db.connection import Connection
 from app.db.runs.live_runs import RunRow, close_allocations, live_runs_of_node
+from app.db.runs.members import close_member, gang_of
 from app.db.transitions import Event, bump_desired, move_run
 from app.ports.clock import IdSource
 from app.services.nodes.release_node import release_node
@@ -25,3 +26,14 @@ async def close_run(
     if run.tier is Tier.SERVERLESS and not await live_runs_of_node(connection, run.node_id):
         await release_node(connection, ids, run.node_id, f"its run ended: {message}", now_ms=now_ms)
     await bump_desired(connection, run.node_id)
+    if run.node_rank is not None:
+        await _close_members(connection, run, run_end, message, now_ms=now_ms)
+
+
+async def _close_members(connection: Connection, run: RunRow, run_end: RunEnd, message: str, *, now_ms: int) -> None:
+    """The run that leads those of a job on several machines has ended: so have the others. All of them are in the reach
+    of the job, which is locked."""
+    for one in await gang_of(connection, run.run_id):
+        if one.run_id != run.run_id:
+            told = {"end_reason": run_end, "end_message": message}
+            await close_member(connection, one.run_id, one.node_id, now_ms=now_ms, **told)

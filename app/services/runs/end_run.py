@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from app.core.lifecycle import Outcome, of_profile, without_saving
 from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobEnd, JobState
@@ -16,6 +17,7 @@ from app.db.jobs.steering import standings_of
 from app.db.learning.run_history import remember_run_time
 from app.db.moves.planned_moves import MoveRow, open_move_of_run
 from app.db.runs.live_runs import RunRow, lock_run
+from app.db.runs.members import close_member
 from app.db.transitions import Event, move_job
 from app.ports.clock import IdSource
 from app.services.moves.advance_move import (
@@ -55,6 +57,12 @@ async def end_run(
     run = await lock_run(connection, run_id)
     if run is None or run.state is RunState.ENDED:
         return False
+    if run.member_of is not None:  # what happens to one of the machines of a job happens to all
+        lead, outcome = await _leader_of(connection, run, outcome, now_ms=now_ms)
+        beside = {"avoid_offer": avoid_offer, "unreached_offer": unreached_offer}
+        return lead is None or await end_run(
+            connection, ids, lead, outcome, now_ms=now_ms, **beside, not_before_ms=not_before_ms
+        )
     move = await open_move_of_run(connection, run_id)
     if move is not None and await _ended_beside_its_job(connection, ids, run, move, outcome, now_ms=now_ms):
         return True
@@ -69,6 +77,8 @@ async def end_run(
     run_end = ends.pop() if len(ends) == 1 else outcome.run_end
     if hands_over and run_end is RunEnd.DEMOTED:
         run_end = left_as(run)
+    elif run.evicted_for_job_id is not None and run_end is RunEnd.DEMOTED:
+        run_end = RunEnd.PREEMPTED
     await close_run(connection, ids, run, run_end, outcome.message, now_ms=now_ms)
     if move is not None and hands_over:
         await hand_over(connection, move, run, now_ms=now_ms, fault=outcome.fault)
@@ -95,6 +105,19 @@ async def end_run(
         if settled[job_id].job_state is JobState.SUCCEEDED:
             await remember_run_time(connection, job_id, run.node_id, now_ms=now_ms)
     return True
+
+
+async def _leader_of(
+    connection: Connection, member: RunRow, outcome: Outcome, *, now_ms: int
+) -> tuple[str | None, Outcome]:
+    """The run that leads the member, and its end in words; None where that one is over: then only this one is left."""
+    lead = await lock_run(connection, member.member_of or "")
+    outcome = replace(outcome, message=f"machine {member.node_rank} of its job: {outcome.message}")
+    if lead is None or lead.state is RunState.ENDED:
+        told = {"end_reason": outcome.run_end, "end_message": outcome.message}
+        await close_member(connection, member.run_id, member.node_id, now_ms=now_ms, **told)
+        return None, outcome
+    return lead.run_id, outcome
 
 
 async def _ended_beside_its_job(

@@ -17,7 +17,7 @@ from app.core.memory.calibration import Calibrations
 from app.core.memory.need import Stated
 from app.core.memory.training import Precision
 from app.core.model.offer import Offer
-from app.core.model.plan import Action, Assign, Migrate, MoveOut, Start
+from app.core.model.plan import Assign, Enactable, Migrate, MoveOut, Start
 from app.core.model.snapshot import Snapshot
 from app.core.throughput import Throughput
 from app.db.engine import Database
@@ -69,7 +69,7 @@ class RunLayouts:
         self._database, self._clock = database, clock
         self._projects: dict[str, _Project] = {}
 
-    async def of(self, snapshot: Snapshot, actions: Sequence[Action | MoveOut]) -> Mapping[str, Layout]:
+    async def of(self, snapshot: Snapshot, actions: Sequence[Enactable]) -> Mapping[str, Layout]:
         """By job, for the jobs that these actions give GPUs and that state their training. Never raises for what a
         template says: a job that cannot be laid out starts without a layout."""
         places = _places(snapshot, actions)
@@ -129,7 +129,7 @@ def _precision(job: ToLayOut, stated: Stated) -> Precision | None:
     return job.precision if stated.training.precision_by_gpu else None
 
 
-def _places(snapshot: Snapshot, actions: Sequence[Action | MoveOut]) -> dict[str, GpuSet]:
+def _places(snapshot: Snapshot, actions: Sequence[Enactable]) -> dict[str, GpuSet]:
     """The GPUs that each job gets; of nodes that the snapshot does not have, nothing is known."""
     nodes = {node.node_id: node for node in snapshot.nodes}
     found: dict[str, GpuSet] = {}

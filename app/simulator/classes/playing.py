@@ -95,7 +95,7 @@ class _Play:
         for node_id, parts in run.places.items():
             self._idle[node_id] += parts * run.job.part_gpus
             self._room(node_id, guaranteed=0 if run.job.spot else -1, evicted=run.leaving)
-        run.places = {}
+        run.give_back(self._now_ms)
         self._spot.pop(run.job.job_id, None)
         if run.leaving:
             run.leaving = False

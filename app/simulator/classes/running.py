@@ -10,6 +10,15 @@ from app.simulator.classes.jobs import TwoClassJob
 
 
 @dataclass(frozen=True, slots=True)
+class HeldTime:
+    """GPUs that the job had, from one instant to another: parts by node."""
+
+    from_ms: int
+    until_ms: int
+    places: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class SavingTimes:
     """What is put in, in milliseconds. The grace is the paper's (SpotGPU, section 4.2), and a save takes as long as the
     evictions that it measured took on average; restores of 30 s and checkpoints every 10 minutes are assumptions."""
@@ -38,6 +47,7 @@ class TwoClassRun:
     first_start_ms: int | None = None
     end_ms: int | None = None
     wasted_gpu_ms: int = 0
+    held: list[HeldTime] = field(default_factory=list)
 
     def start(self, now_ms: int, places: Mapping[str, int], times: SavingTimes) -> int:
         """It has its GPUs. The instant at which it will be done."""
@@ -54,10 +64,10 @@ class TwoClassRun:
         """It is told to save and end. The instant at which its GPUs are free: after its save, or with the grace; or as
         soon as it is done, if that comes first."""
         takes_ms = times.save_ms if self.job.saves else times.grace_ms
+        self.turn += 1
         if (left_ms := self.started_ms + self.job.work_ms - self.saved_work_ms - now_ms) <= takes_ms:
             return now_ms + left_ms
         self.leaving = True
-        self.turn += 1
         self.evictions += 1
         self.grace = self.grace.after(self.job.saves)
         done_ms = max(0, now_ms - self.started_ms)
@@ -66,6 +76,11 @@ class TwoClassRun:
         self.wasted_gpu_ms += self.job.gpus * (done_ms - kept_ms + takes_ms + began_ms)
         self.saved_work_ms += kept_ms
         return now_ms + takes_ms
+
+    def give_back(self, now_ms: int) -> None:
+        """Its GPUs are free, because it has left or is done."""
+        self.held.append(HeldTime(self.started_ms - self.restores_ms, now_ms, self.places))
+        self.places = {}
 
     def done(self, now_ms: int) -> None:
         self.end_ms = now_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from app.core.elastic.rules import LITERAL, MENDED
@@ -14,16 +15,23 @@ from app.simulator.elastic.engine import ElasticEngine, PlayedJob, SizePolicy
 from app.simulator.elastic.workload import MixedJob
 from app.simulator.traces.describing import quantile
 
+# Ours with one point of ADR 0097 read as the paper has it: what each of them is worth.
+ONE_LITERAL = {
+    "point 1 literal": replace(MENDED, by_own_second_gpu=True),
+    "point 2 literal": replace(MENDED, preempts_by_gain=True),
+    "point 3 literal": replace(MENDED, least_served=False),
+    "point 4 literal": replace(MENDED, resets=False),
+    "point 8 literal": replace(MENDED, heeds_costs=False),
+}
+RULES_OF = {"cornucopia": MENDED, "cornucopia-literal": LITERAL, **ONE_LITERAL}
 POLICIES = ("cornucopia", "cornucopia-literal", "tiresias", "srtf", "fifo", "elasticflow")
 
 
 def policy_named(name: str, jobs: Sequence[MixedJob], capacity: int, costs: ResizeModel) -> SizePolicy:
-    """Raises InvalidInput for another name than those of POLICIES."""
+    """Raises InvalidInput for another name than those of POLICIES and ONE_LITERAL."""
+    if name in RULES_OF:
+        return CornucopiaSizes(jobs, capacity, RULES_OF[name], costs)
     match name:
-        case "cornucopia":
-            return CornucopiaSizes(jobs, capacity, MENDED, costs)
-        case "cornucopia-literal":
-            return CornucopiaSizes(jobs, capacity, LITERAL, costs)
         case "tiresias":
             return TiresiasSizes(jobs, capacity)
         case "srtf":
@@ -44,9 +52,12 @@ def play(name: str, jobs: Sequence[MixedJob], capacity: int, costs: ResizeModel 
 
 def figures(jobs: Sequence[MixedJob], played: Sequence[PlayedJob]) -> dict[str, Any]:
     """Means and quantiles, in seconds. Waiting is to the first GPU, and to the requested size: for a job that never had
-    it, until its end. Slowdown is completion over duration."""
+    it, until its end. `at_once`: the share that has a GPU as it is submitted. Slowdown is completion over duration."""
     told: dict[str, Any] = {
         "mean_jct_s": _mean([one.end_s - job.submit_s for job, one in zip(jobs, played, strict=True)]),
+        "mean_slowdown": _mean(
+            [(one.end_s - job.submit_s) / job.duration_s for job, one in zip(jobs, played, strict=True)]
+        ),
         "resizes": sum(one.resizes for one in played),
         "pauses_gpu_h": round(sum(one.waste_gpu_s for one in played) / 3600, 1),
         "makespan_s": max(one.end_s for one in played) - jobs[0].submit_s,
@@ -60,8 +71,10 @@ def figures(jobs: Sequence[MixedJob], played: Sequence[PlayedJob]) -> dict[str, 
         told[kind] = {
             "jobs": len(pairs),
             "mean_jct_s": _mean([one.end_s - job.submit_s for job, one in pairs]),
+            "at_once": _mean([float(one <= 0.0) for one in first]),
             "mean_first_gpu_s": _mean(first),
             "p99_first_gpu_s": quantile(first, 0.99) if first else 0.0,
+            "mean_full_size_s": _mean(full),
             "p95_full_size_s": quantile(full, 0.95) if full else 0.0,
             "mean_slowdown": _mean([(one.end_s - job.submit_s) / job.duration_s for job, one in pairs]),
         }

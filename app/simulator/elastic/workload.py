@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +13,7 @@ from app.simulator.traces.job import Trace, TraceJob
 
 INTERACTIVE_JOBS, INTERACTIVE_TIME = 0.2207, 0.0082  # shares of jobs and of GPU time (the paper's Philly window)
 NOT_LINEAR = 176 / 20_940  # of the jobs (table 1)
+SIZE_CLASSES = ((2, 4), (5, 8), (9, math.inf))  # of which 5 or 10 % are not elastic in the paper's experiment
 SERIAL = 0.05  # the part of such a job's step that more GPUs do not shorten; ours, the paper has no figure
 
 
@@ -44,8 +45,8 @@ class MixedJob:
 
 @dataclass(frozen=True, slots=True)
 class MixedOptions:
-    """`mislabelled`: the share of batch jobs that are labelled interactive; `inelastic`: the share of each size;
-    `shards_per_gpu`: logical shards for each requested GPU, None where any size splits the batch evenly."""
+    """`mislabelled`: the share of batch jobs that are labelled interactive; `inelastic`: the share of each class of
+    sizes; `shards_per_gpu`: logical shards for each requested GPU, None where any size splits the batch evenly."""
 
     seed: int = 0
     mislabelled: float = 0.0
@@ -72,7 +73,7 @@ def mixed_jobs(trace: Trace, options: MixedOptions) -> list[MixedJob]:
     batch = [place for place, one in enumerate(jobs) if not one.is_interactive]
     for place in chance.sample(batch, round(options.mislabelled * len(batch))):
         jobs[place] = replace(jobs[place], label=ElasticKind.INTERACTIVE)
-    for places in _by_size(jobs):
+    for places in _by_size_class(jobs):
         for place in chance.sample(places, round(options.inelastic * len(places))):
             jobs[place] = replace(jobs[place], is_elastic=False)
     return jobs
@@ -96,8 +97,11 @@ def _interactive(jobs: Sequence[TraceJob], chance: random.Random) -> frozenset[i
     return frozenset(chosen)
 
 
-def _by_size(jobs: Sequence[MixedJob]) -> list[list[int]]:
-    found: dict[int, list[int]] = defaultdict(list)
+def _by_size_class(jobs: Sequence[MixedJob]) -> list[list[int]]:
+    """Places of the jobs in each class. A job on one GPU is in none: the paper makes none of them inelastic."""
+    classes: list[list[int]] = [[] for _ in SIZE_CLASSES]
     for place, one in enumerate(jobs):
-        found[one.request].append(place)
-    return [found[size] for size in sorted(found)]
+        for members, (least, most) in zip(classes, SIZE_CLASSES, strict=True):
+            if least <= one.request <= most:
+                members.append(place)
+    return classes

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from app.errors import InvalidInput
 from app.simulator import packages
 from app.simulator.traces.alibaba import jobs_of_alibaba
+from app.simulator.traces.chronus import jobs_of_chronus
 from app.simulator.traces.job import Trace, TraceJob
 from app.simulator.traces.philly import jobs_of_philly
 from app.simulator.traces.slurm import jobs_of_acme, jobs_of_helios
@@ -21,7 +22,13 @@ from app.simulator.traces.slurm import jobs_of_acme, jobs_of_helios
 Found = tuple[list[TraceJob], int]  # the jobs, their times on any clock, and how many rows are no jobs
 
 READERS: Mapping[str, Callable[[Path], Found]] = MappingProxyType(
-    {"philly": jobs_of_philly, "helios": jobs_of_helios, "acme": jobs_of_acme, "alibaba": jobs_of_alibaba}
+    {
+        "philly": jobs_of_philly,
+        "helios": jobs_of_helios,
+        "acme": jobs_of_acme,
+        "alibaba": jobs_of_alibaba,
+        "chronus": jobs_of_chronus,
+    }
 )
 
 
@@ -33,6 +40,7 @@ def import_trace(source: str, path: Path) -> Trace:
     - `acme`: `trace_seren.csv` or `trace_kalos.csv` of InternLM/AcmeTrace
     - `alibaba`: `openb_pod_list_*.csv` (cluster-trace-gpu-v2023) or `pai_task_table.csv` (cluster-trace-gpu-v2020) of
       alibaba/clusterdata
+    - `chronus`: `trace_job_Philly_*.csv` of S-Lab-System-Group/ChronusArtifact
 
     - else what a package reads (`app.simulator.packages`)
 

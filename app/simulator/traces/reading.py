@@ -51,6 +51,7 @@ TIRESIAS: Mapping[str, str] = MappingProxyType(
         "job_type": "model_name",
     }
 )
+CHRONUS = frozenset({"num_gpu", "submit_time", "duration", "expect_time_list"})  # else its minutes would be seconds
 
 
 def read_trace(path: Path, *, start_s: float = 0.0, most_jobs: int | None = None) -> Trace:
@@ -64,7 +65,13 @@ def read_trace(path: Path, *, start_s: float = 0.0, most_jobs: int | None = None
     if most_jobs is not None and most_jobs < 1:
         raise InvalidInput(f"most_jobs: {most_jobs} is below 1; give how many jobs to keep", param="most_jobs")
     text = read_text(path)
-    names = TIRESIAS if _is_tiresias(header_of(path, text)) else OURS
+    header = header_of(path, text)
+    if set(header) >= CHRONUS:
+        raise InvalidInput(
+            f"{path} line 1: is a file of Chronus, whose times are minutes; use allpass trace import chronus",
+            param="path",
+        )
+    names = TIRESIAS if _is_tiresias(header) else OURS
     jobs: list[TraceJob] = []
     lines: dict[str, int] = {}
     left_out = 0

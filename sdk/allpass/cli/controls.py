@@ -57,6 +57,34 @@ def resume(job_ids: JobIds, as_json: AsArray = False) -> None:
     _each(job_ids, lambda client, job_id: client.resume_job(job_id), as_json)
 
 
+def resize(
+    job_id: JobId,
+    gpus: Annotated[int, typer.Argument(metavar="GPUS", help="How many it is to have from now on.", min=1, max=64)],
+    as_json: Annotated[bool, typer.Option("--json", help="The job object.")] = False,
+) -> None:
+    """Example: allpass resize job_01JD9K3W0A4T6Z8X2C5V 3
+
+    Change the number of a job's GPUs. A fine-tuning that runs goes on with them from one of its next steps, and not a
+    byte of its result changes. What it leaves is free for other jobs on its machine. A job that does not run begins
+    with so many.
+    """
+    from allpass.errors import Conflict
+
+    with connect() as client:
+        try:
+            job = client.resize_job(job_id, gpus)
+        except Conflict as error:
+            if error.code not in ("not_elastic", "no_room"):
+                raise
+            ways = f"allpass pause {job_id}; then, once it is paused, resize and resume it"
+            raise CommandFailed(str(error), hint=ways) from error
+    if as_json:
+        screen.print_json(job)
+        return
+    _print_status(job)
+    typer.echo(f"follow it: allpass events {job_id}")
+
+
 def set_(
     job_id: JobId,
     changes: Annotated[

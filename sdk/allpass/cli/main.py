@@ -41,6 +41,7 @@ BUILT_IN = {
     "explain": "allpass.cli.controls:explain",
     "pause": "allpass.cli.controls:pause",
     "resume": "allpass.cli.controls:resume",
+    "resize": "allpass.cli.controls:resize",
     "set": "allpass.cli.controls:set_",
     "cancel": "allpass.cli.overview:cancel",
     "wait": "allpass.cli.waiting:wait",

@@ -172,7 +172,8 @@ def _print_job(job: Job) -> None:
     if job.sweep_id:
         facts.append(("sweep", f"{job.sweep_id}   (table: allpass sweep show {job.sweep_id})"))
     if job.where:
-        facts.append(("where", f"{words.place(job.where)} on {job.where.node_id}"))
+        others = f" and {job.where.nodes - 1} more" if job.where.nodes > 1 else ""
+        facts.append(("where", f"{words.place(job.where)} on {job.where.node_id}{others}"))
     facts.append(("step", words.steps(job) + _checkpoint(job)))
     if job.unsaved:
         facts.append(("not saved", screen.paint(screen.printable(_unsaved(job, job.unsaved)), "red")))
@@ -192,12 +193,25 @@ def _print_job(job: Job) -> None:
     if job.max_wait_s is not None and job.started_at is None:
         facts.append(("max wait", _max_wait(job, job.max_wait_s, now)))
     facts.append(("moves", f"{job.moves} planned, {job.faults} faults"))
+    facts.extend(_class(job))
     if job.retries is not None:
         facts.append(("retries", words.retries(job)))
-    facts.append(("cost", words.money(job.cost) if job.cost else "nothing yet" if not job.ended_at else "nothing"))
+    facts.append(("cost", _cost(job)))
     if job.idle_cost:
         facts.append(("idle", f"{words.money(job.idle_cost)} beside that, {words.ABOUT_IDLE}"))
     screen.print_facts([*facts, *results.facts(job)])
+
+
+def _cost(job: Job) -> str:
+    told = words.money(job.cost) if job.cost else "nothing yet" if not job.ended_at else "nothing"
+    return f"{told}, as a spot job {words.money(job.spot_discount)} less" if job.spot_discount else told
+
+
+def _class(job: Job) -> list[tuple[str, str]]:
+    if job.template.priority_class != "spot":
+        return []
+    left = f", has done so {job.evictions}x" if job.evictions else ""
+    return [("class", f"spot: leaves its GPUs to guaranteed jobs that wait{left}")]
 
 
 def _max_wait(job: Job, max_wait_s: float, now: datetime) -> str:

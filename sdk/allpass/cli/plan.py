@@ -248,6 +248,9 @@ def _facts(found: Plan) -> list[str]:
         facts = [f"would take: {where}, {words.price(offer.price_per_hour)}", f"because it is {found.reason}"]
         if offer.in_time is False:
             facts[1] = found.reason
+        if offer.spot_price_per_hour is not None:
+            of_it = "" if offer.spot_cost is None else f", {words.money(offer.spot_cost)} in all"
+            facts.append(f"as a spot job: {words.price(offer.spot_price_per_hour)}{of_it}")
         if offer.cost is not None and offer.duration_ms is not None:
             span = words.duration(offer.duration_ms / 1000)
             facts.append(f"{found.steps} steps: {span} with start-up, {words.money(offer.cost)}")

@@ -21,11 +21,15 @@ def tell_pool(found: Pool, *, as_json: bool) -> None:
     facts = [
         ("pool", f"{found.name} ({found.state})"),
         ("launcher", found.launcher),
-        ("price", words.price(found.price_per_gpu_hour) + " per GPU"),
+        ("price", words.price(found.price_per_gpu_hour) + " per GPU" + _spot(found)),
         ("projects", ", ".join(found.projects) or "all"),
         ("hours", found.hours or "always"),
         ("limit", "all GPUs" if found.most_gpus is None else f"{found.most_gpus} GPUs at once"),
     ]
+    if found.grace_s is not None:
+        facts.append(("grace", f"{words.duration(found.grace_s)} for jobs that leave for another one"))
+    if found.quotas:
+        facts.append(("quotas", ", ".join(f"{project} {gpus}" for project, gpus in sorted(found.quotas.items()))))
     if found.labels:
         facts.append(("labels", " ".join(f"{name}={value}" for name, value in found.labels.items())))
     if found.drains_at is not None:
@@ -36,6 +40,8 @@ def tell_pool(found: Pool, *, as_json: bool) -> None:
 def pool_row(one: Pool) -> list[Cell | str]:
     state = Cell(one.state, _STYLES.get(one.state, "red"))
     price = words.price(one.price_per_gpu_hour)
+    if one.spot_share < 1:
+        price += f", spot {words.price(_spot_price(one))}"
     return [one.name, state, str(len(one.hosts)), _use_of(one.hosts), price, one.launcher, one.hours or "always"]
 
 
@@ -49,6 +55,14 @@ def host_row(one: PoolHost) -> list[Cell | str]:
         _use_of([one]),
         f"{words.duration(heard)} ago",
     ]
+
+
+def _spot(one: Pool) -> str:
+    return f"; spot jobs {words.price(_spot_price(one))} ({one.spot_share:.6g} of it)" if one.spot_share < 1 else ""
+
+
+def _spot_price(one: Pool) -> int:
+    return round(one.price_per_gpu_hour * one.spot_share)
 
 
 def _use_of(hosts: list[PoolHost]) -> str:

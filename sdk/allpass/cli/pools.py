@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,10 +18,18 @@ from allpass.cli.session import connect
 from allpass.cli.template_options import dollars, pairs, seconds
 
 pool = make_group()
+_SHORTEST_GRACE_S, _LONGEST_GRACE_S = 10, 600
 _Name = Annotated[str, typer.Argument(metavar="POOL", help="Name of the pool.")]
 _Json = Annotated[bool, typer.Option("--json", help="The pool object.")]
 _Price = Annotated[
     str | None, typer.Option("--price", metavar="DOLLARS", help="What a GPU costs its owner in an hour; default: 0.")
+]
+_SpotShare = Annotated[
+    str | None, typer.Option("--spot-share", metavar="SHARE", help="What spot jobs pay of the price: 0.3; default: 1.")
+]
+_Grace = Annotated[
+    str | None,
+    typer.Option("--grace", help="How long a job that leaves for another one has to save: 5m; or usual, as anywhere."),
 ]
 _Preference = Annotated[
     str | None, typer.Option("--preference", metavar="NUMBER", help="Pools with a lower one are filled first.")
@@ -33,6 +42,10 @@ _Hours = Annotated[
     typer.Option("--hours", help="When it takes jobs, in UTC: 'mon-fri 20:00-08:00, sat-sun 00:00-24:00'; or always."),
 ]
 _Most = Annotated[str | None, typer.Option("--most-gpus", metavar="NUMBER", help="How many are used at once; or all.")]
+_Quotas = Annotated[
+    list[str] | None,
+    typer.Option("--quota", metavar="PROJECT=GPUS", help="GPUs that a project is sure of; repeat. `none`: no quotas."),
+]
 _Labels = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="What it is, where it stands; repeat.")
 ]
@@ -55,10 +68,13 @@ def create(
         typer.Option("--launcher", help="Who starts machines there: joined (hosts join by a token), or a provider."),
     ] = None,
     price: _Price = None,
+    spot_share: _SpotShare = None,
+    grace: _Grace = None,
     preference: _Preference = None,
     project: _Projects = None,
     hours: _Hours = None,
     most_gpus: _Most = None,
+    quota: _Quotas = None,
     label: _Labels = None,
     as_json: _Json = False,
 ) -> None:
@@ -66,7 +82,7 @@ def create(
 
     Define a pool, then have hosts join it (allpass pool token lab). Needs a key with scope owner.
     """
-    settings = _settings(price, preference, project, hours, most_gpus, label)
+    settings = _settings(price, spot_share, grace, preference, project, hours, most_gpus, quota, label)
     if launcher is not None:
         settings["launcher"] = launcher
     with connect() as client:
@@ -80,10 +96,13 @@ def create(
 def set_(
     name: _Name,
     price: _Price = None,
+    spot_share: _SpotShare = None,
+    grace: _Grace = None,
     preference: _Preference = None,
     project: _Projects = None,
     hours: _Hours = None,
     most_gpus: _Most = None,
+    quota: _Quotas = None,
     label: _Labels = None,
     as_json: _Json = False,
 ) -> None:
@@ -91,7 +110,7 @@ def set_(
 
     Change what is named; the rest stays. Needs a key with scope owner.
     """
-    settings = _settings(price, preference, project, hours, most_gpus, label)
+    settings = _settings(price, spot_share, grace, preference, project, hours, most_gpus, quota, label)
     if not settings:
         raise CommandFailed("nothing to change was named", hint=f"allpass pool set {name} --price 0", code=WRONG_USAGE)
     with connect() as client:
@@ -251,15 +270,22 @@ def remove_ssh(
 
 def _settings(
     price: str | None,
+    spot_share: str | None,
+    grace: str | None,
     preference: str | None,
     projects: list[str] | None,
     hours: str | None,
     most_gpus: str | None,
+    quotas: list[str] | None,
     labels: list[str] | None,
 ) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if price is not None:
         given["price_usd"] = 0.0 if price.strip("$0.") == "" else dollars("--price", price)
+    if spot_share is not None:
+        given["spot_share"] = _share(spot_share)
+    if grace is not None:
+        given["grace_s"] = None if grace == "usual" else _grace(grace)
     if preference is not None:
         given["preference"] = _number("--preference", preference)
     if projects:
@@ -268,9 +294,37 @@ def _settings(
         given["hours"] = "" if hours == "always" else hours
     if most_gpus is not None:
         given["most_gpus"] = None if most_gpus == "all" else _number("--most-gpus", most_gpus)
+    if quotas:
+        named = {} if quotas == ["none"] else pairs("--quota", quotas, example="research=4")
+        given["quotas"] = {project: _number("--quota", gpus) for project, gpus in named.items()}
     if labels:
         given["labels"] = pairs("--label", labels, example="rack=a4")
     return given
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share <= 1:
+        raise CommandFailed(
+            f"--spot-share: {text!r} is no share of the price, from 0 (nothing) to 1 (all of it)",
+            hint="--spot-share 0.3",
+            code=WRONG_USAGE,
+        )
+    return share
+
+
+def _grace(text: str) -> int:
+    grace_s = seconds("--grace", text, least_bare_s=_SHORTEST_GRACE_S)
+    if not _SHORTEST_GRACE_S <= grace_s <= _LONGEST_GRACE_S:
+        raise CommandFailed(
+            f"--grace: {text!r} is not from {_SHORTEST_GRACE_S} s to {_LONGEST_GRACE_S // 60} min",
+            hint="--grace 5m",
+            code=WRONG_USAGE,
+        )
+    return grace_s
 
 
 def _number(option: str, text: str) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from allpass.cli import screen, words
-from allpass.cli.faults import CommandFailed
+from allpass.cli.faults import WRONG_USAGE, CommandFailed
 from allpass.cli.group import Group
 from allpass.cli.screen import Cell, Column
 from allpass.cli.session import connect
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from allpass.wire.project import Project
 
 project = typer.Typer(cls=Group, rich_markup_mode=None, add_completion=False, invoke_without_command=True)
+_CLASSES: dict[str, Literal["guaranteed", "spot"]] = {"guaranteed": "guaranteed", "spot": "spot"}
 _WHICH = typer.Argument(metavar="PROJECT", help="Its name, or its id.")
 
 
@@ -45,7 +46,11 @@ def settled(
         screen.print_json(found)
         return
     ahead_now, other = ("while jobs come often", "--no-ahead") if found.ahead else ("never", "--ahead")
-    facts = [("id", found.id), ("kept ahead", f"{ahead_now}   (change: allpass project {other})")]
+    facts = [
+        ("id", found.id),
+        ("class", _told(found)),
+        ("kept ahead", f"{ahead_now}   (change: allpass project {other})"),
+    ]
     typer.echo(found.name)
     screen.print_facts(facts)
 
@@ -84,8 +89,33 @@ def list_(
     if as_json:
         screen.print_json(found)
         return
-    columns = [Column("PROJECT"), Column("NAME", flexible=True), Column("CREATED"), Column("STATE", flexible=True)]
+    columns = [Column("PROJECT"), Column("NAME", flexible=True), Column("CREATED"), Column("CLASS", rank=1)]
+    columns.append(Column("STATE", flexible=True))
     screen.print_table(columns, [_row(one) for one in found], empty="no projects")
+
+
+@project.command("set")
+def set_(
+    which: Annotated[str, _WHICH],
+    default_class: Annotated[
+        str | None,
+        typer.Option("--default-class", metavar="CLASS", help="Of jobs that name none: guaranteed or spot."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The project object.")] = False,
+) -> None:
+    """Example: allpass project set research --default-class spot
+
+    Settle of which class jobs of a project are that do not say it themselves, from the next one on (allpass run
+    --guaranteed, --spot). Those that are submitted already keep theirs. Needs a key with scope owner.
+    """
+    if default_class not in _CLASSES:
+        given = "is missing" if default_class is None else f"{default_class!r} is no class of jobs"
+        raise CommandFailed(
+            f"--default-class: {given}; there are guaranteed and spot", hint="--default-class spot", code=WRONG_USAGE
+        )
+    with connect() as client:
+        changed = client.change_project(_id_of(client, which), default_class=_CLASSES[default_class])
+    _tell(changed, f"jobs that name no class are {changed.default_class}", as_json=as_json)
 
 
 @project.command("archive")
@@ -151,6 +181,10 @@ def _id_of(client: Client, which: str) -> str:
     return found.id
 
 
+def _told(one: Project) -> str:
+    return f"{one.default_class}, of jobs that name none   (owners: allpass project set)"
+
+
 def _tell(one: Project, what: str, *, as_json: bool) -> None:
     if as_json:
         screen.print_json(one)
@@ -162,4 +196,4 @@ def _row(one: Project) -> list[Cell | str]:
     state = Cell("in use", "green")
     if one.archived_at is not None:
         state = Cell(f"archived {words.moment(one.archived_at)}", "red")
-    return [one.id, one.name, words.moment(one.created_at), state]
+    return [one.id, one.name, words.moment(one.created_at), one.default_class, state]

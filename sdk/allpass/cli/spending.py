@@ -17,7 +17,7 @@ from allpass.cli.screen import Cell, Column
 from allpass.cli.session import connect
 
 if TYPE_CHECKING:
-    from allpass.wire.usage import Usage, UsageLine
+    from allpass.wire.usage import Offer, Usage, UsageLine
 
 _MS_PER_HOUR = 3_600_000
 _NOBODY = {"boot": "(booting)", "idle": "(idle machines)", "orphan": "(orphans)", "run": "(no label)"}
@@ -73,9 +73,11 @@ def offers(
         screen.print_json(found)
         return
     now = datetime.now(timezone.utc)
+    with_spot = any(one.spot_price_per_hour is not None for one in found)
     columns = [Column("GPU"), Column("PER GPU", right=True), Column("IN ALL", right=True, rank=1), Column("TIER")]
     columns += [Column("PROVIDER"), Column("OFFER", flexible=True), Column("REGION", flexible=True, rank=2)]
     columns += [
+        *([Column("AS SPOT", right=True)] if with_spot else []),
         Column("STARTS IN", right=True),
         Column("LIVES", right=True, rank=4),
         Column("PER GB", right=True, rank=5),
@@ -90,6 +92,7 @@ def offers(
             one.provider,
             one.offer_id,
             one.region or "-",
+            *([_as_spot(one)] if with_spot else []),
             words.duration(one.startup_ms / 1000),
             "-" if one.mean_life_ms is None else words.duration(one.mean_life_ms / 1000),
             "-" if one.traffic_per_gb is None else words.money(one.traffic_per_gb),
@@ -101,6 +104,10 @@ def offers(
     tell_dates((one.provider, one.price_as_of, one.price_is_old) for one in found)
     if more:
         screen.say(f"more: allpass offers -n {count * 2}")
+
+
+def _as_spot(one: Offer) -> str:
+    return "-" if one.spot_price_per_hour is None else words.price(one.spot_price_per_hour)
 
 
 def _print_usage(used: Usage, by: str, count: int) -> None:

@@ -53,6 +53,9 @@ def run_(
     max_hourly: template_options.MaxHourly = None,
     max_wait: template_options.MaxWait = None,
     retries: template_options.Retries = None,
+    spot: template_options.Spot = False,
+    guaranteed: template_options.Guaranteed = False,
+    nodes: template_options.Nodes = None,
     cpus: template_options.Cpus = None,
     memory: template_options.Memory = None,
     image: job_options.Image = None,
@@ -85,9 +88,9 @@ def run_(
     _check_code(code)
     command, own = _command_or_arguments(code, entrypoint, (*(arguments or ()), *words_after(context)))
     filled = template_options.template_of(
-        template, gpu=gpu, cpus=cpus, memory=memory, env=env, image=None, max_cost=max_cost,
-        max_duration=max_duration, max_hourly=max_hourly, max_wait=max_wait, retries=retries, labels=label,
-        secrets=secret, command=command, keep=keep, checkpoints=checkpoints,
+        template, gpu=gpu, spot=spot, guaranteed=guaranteed, nodes=nodes, cpus=cpus, memory=memory, env=env, image=None,
+        max_cost=max_cost, max_duration=max_duration, max_hourly=max_hourly, max_wait=max_wait, retries=retries,
+        labels=label, secrets=secret, command=command, keep=keep, checkpoints=checkpoints,
     )  # fmt: skip
     options = {
         "name": name,

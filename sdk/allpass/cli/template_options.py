@@ -17,6 +17,21 @@ if TYPE_CHECKING:
 
 TemplateFile = Annotated[Path | None, typer.Option("--template", "-t", help="JSON or YAML; see schema template.")]
 Gpu = Annotated[str | None, typer.Option("--gpu", metavar="TYPE[:N]", help="H100, A100-80GB:2, or 4 for any four.")]
+Elastic = Annotated[
+    bool,
+    typer.Option("--elastic", help="Lend GPUs, all but one, to jobs that wait for them, until they end."),
+]
+Spot = Annotated[
+    bool,
+    typer.Option("--spot", help="Use GPUs that no guaranteed job wants; save and leave when one needs them."),
+]
+Guaranteed = Annotated[
+    bool,
+    typer.Option("--guaranteed", help="Never made to leave for another job, whatever the project's default is."),
+]
+Nodes = Annotated[
+    int | None, typer.Option("--nodes", min=1, max=64, help="Run on so many machines at once, each with --gpu.")
+]
 Cpus = Annotated[int | None, typer.Option("--cpus", help="CPUs that the job needs.")]
 Memory = Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="Main memory, e.g. 64GB.")]
 Variables = Annotated[
@@ -58,6 +73,10 @@ def template_of(
     path: Path | None,
     *,
     gpu: str | None = None,
+    elastic: bool = False,
+    spot: bool = False,
+    guaranteed: bool = False,
+    nodes: int | None = None,
     cpus: int | None = None,
     memory: str | None = None,
     env: Sequence[str] | None = None,
@@ -102,6 +121,9 @@ def template_of(
             content = {**content, name: {**_object(content.get(name)), **fields}}
     plain: dict[str, Any] = {"cpus": cpus, "memory_gb": None if memory is None else gigabytes(memory), "image": image}
     plain["retries"] = None if retries is None else times("--retries", retries)
+    plain["elastic"] = True if elastic else None  # a file may have said so
+    plain["priority_class"] = _class(spot=spot, guaranteed=guaranteed)
+    plain["nodes"] = nodes
     content = {**content, **{name: value for name, value in plain.items() if value is not None}}
     if command:
         content = {**content, "command": list(command)}
@@ -204,6 +226,17 @@ def times(option: str, text: str) -> int:
             f"{option}: {text!r} is not a number from 0 to {MOST_RETRIES}", hint=f"{option} 2", code=WRONG_USAGE
         )
     return int(text)
+
+
+def _class(*, spot: bool, guaranteed: bool) -> str | None:
+    """None: what a file says, or the project's default."""
+    if spot and guaranteed:
+        raise CommandFailed(
+            "--spot and --guaranteed contradict each other: a job leaves its GPUs to others, or it does not",
+            hint="name one of them, or neither for the project's default",
+            code=WRONG_USAGE,
+        )
+    return "spot" if spot else "guaranteed" if guaranteed else None
 
 
 def _check_variables(variables: Mapping[str, str]) -> None:

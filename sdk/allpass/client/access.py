@@ -17,7 +17,14 @@ from allpass.errors import InvalidInput
 from allpass.wire import access as wire
 from allpass.wire.budgets import Budget, BudgetRequest, BudgetScope, Period
 from allpass.wire.limits import Limits, LimitsUpdate
-from allpass.wire.project import CreatedProject, Project, ProjectRequest, ProjectUpdate
+from allpass.wire.project import (
+    CreatedProject,
+    DefaultClass,
+    Project,
+    ProjectChange,
+    ProjectRequest,
+    ProjectUpdate,
+)
 
 
 class AccessMethods(Blocking):
@@ -68,6 +75,10 @@ class AccessMethods(Blocking):
     def projects(self, *, name: str | None = None) -> Iterator[Project]:
         """The projects of the installation, newest first, or the one of this name. Needs a key with scope `owner`."""
         return self._each(flows.every(self._protocol, partial(calls.list_projects, name=name)))
+
+    def change_project(self, project_id: str, *, default_class: DefaultClass) -> Project:
+        """`default_class`: of its jobs that name none, from now on. Needs a key with scope `owner`."""
+        return self._call(calls.change_project(project_id, _project_change(default_class)))
 
     def archive_project(self, project_id: str) -> Project:
         """Its keys open nothing any more. Conflict while one of its jobs is not over. Needs `owner`."""
@@ -163,6 +174,10 @@ class AsyncAccessMethods(Awaited):
         """As `Client.projects`."""
         return self._each(flows.every(self._protocol, partial(calls.list_projects, name=name)))
 
+    async def change_project(self, project_id: str, *, default_class: DefaultClass) -> Project:
+        """As `Client.change_project`."""
+        return await self._call(calls.change_project(project_id, _project_change(default_class)))
+
     async def archive_project(self, project_id: str) -> Project:
         """As `Client.archive_project`."""
         return await self._call(calls.archive_project(project_id, key=new_key()))
@@ -243,3 +258,13 @@ def _secret_request(value: str) -> wire.SecretRequest:
     if not isinstance(value, str):
         raise InvalidInput(f"the value of a secret is text, not {type(value).__name__}")
     return wire.SecretRequest(value=value)
+
+
+def _project_change(default_class: str) -> ProjectChange:
+    try:
+        return ProjectChange.model_validate({"default_class": default_class})
+    except ValidationError:
+        raise InvalidInput(
+            f"default_class: {default_class!r:.80} is no class of jobs: guaranteed or spot",
+            hint='change_project(project_id, default_class="spot")',
+        ) from None

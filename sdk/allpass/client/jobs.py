@@ -89,6 +89,11 @@ class JobMethods(Blocking):
         """Let a paused job go on. Conflict if it has ended, or its limit would stop it again (`param` names it)."""
         return self._call(calls.resume_job(job_id, key=new_key()))
 
+    def resize_job(self, job_id: str, gpus: int) -> wire_jobs.Job:
+        """Have the job go on with so many GPUs. Conflict with the code `not_elastic` if its training keeps those that
+        it began with, and `no_room` if its machine has not so many that are free."""
+        return self._call(calls.resize_job(job_id, gpus, key=new_key()))
+
     def update_job(self, job_id: str, change: wire_controls.JobUpdate) -> wire_jobs.Job:
         """Change deadline, limits or labels of a job that is not over; see `allpass.changes.job_update`."""
         return self._call(calls.update_job(job_id, change))
@@ -180,6 +185,10 @@ class AsyncJobMethods(Awaited):
     async def resume_job(self, job_id: str) -> wire_jobs.Job:
         """As `Client.resume_job`."""
         return await self._call(calls.resume_job(job_id, key=new_key()))
+
+    async def resize_job(self, job_id: str, gpus: int) -> wire_jobs.Job:
+        """As `Client.resize_job`."""
+        return await self._call(calls.resize_job(job_id, gpus, key=new_key()))
 
     async def update_job(self, job_id: str, change: wire_controls.JobUpdate) -> wire_jobs.Job:
         """As `Client.update_job`."""

@@ -38,8 +38,8 @@ class PoolMethods(Blocking):
         return self._call(pool_calls.get_pool(name))
 
     def create_pool(self, name: str, **settings: Any) -> Pool:
-        """A new pool. `settings`: launcher, price_usd (per GPU and hour), preference, projects, hours, most_gpus,
-        labels."""
+        """A new pool. `settings`: launcher, price_usd (per GPU and hour), spot_share (what spot jobs pay of that),
+        grace_s (to leave in), preference, projects, hours, most_gpus, quotas, labels."""
         return self._call(pool_calls.create_pool(_read(PoolRequest, {"name": name, **settings}), key=new_key()))
 
     def change_pool(self, name: str, **settings: Any) -> Pool:

@@ -292,5 +292,7 @@ def _check_free(template: Template, recipe: Recipe) -> None:
         for field in sorted(template.training.model_fields_set)
     ]
     problems += problems_of(template.gpu, recipe)
+    if template.nodes > 1:
+        problems.append(Problem("nodes", "the recipe trains on the GPUs of one machine", '"nodes": 1'))
     if problems:
         raise InvalidTemplate("template", problems)

@@ -22,8 +22,8 @@ step boundary, also when it comes while torch is still loading.
 
 PyTorch scripts do it in fewer lines, beside the training, with `allpass.training.torch_checkpoints`.
 
-The helpers serve the one process that reports and saves. In a distributed script call them on rank 0 and tell the
-other ranks what they answered.
+The helpers serve the one process that reports and saves. In a distributed script call them on rank 0, and
+`stop_together` on every rank at each step: see `examples/two_machines.py`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from typing import Any, Callable, Optional
 
 from allpass.training.layout import Plan
 from allpass.training.session import EXIT_STOPPED, Resume, Session
+from allpass.training.together import agreed
 
 __all__ = [
     "EXIT_STOPPED",
@@ -55,6 +56,7 @@ __all__ = [
     "session",
     "should_checkpoint",
     "stop_requested",
+    "stop_together",
     "template",
 ]
 
@@ -115,6 +117,13 @@ def should_checkpoint(step: int) -> bool:
 def stop_requested() -> bool:
     """Whether SIGTERM was received: save at the next step boundary and leave."""
     return session().stop_requested()
+
+
+def stop_together() -> bool:
+    """In a distributed training: whether any of its processes was asked to stop; then all of them are. Every process
+    has to call it at the same point of each step: it is a collective of torch.distributed. Save on rank 0 then, and
+    leave on all."""
+    return agreed(session())
 
 
 def announce_saves() -> None:

@@ -41,6 +41,7 @@ from allpass.wire.base import (
     Unguessed,
     Whole,
 )
+from allpass.wire.gangs import GangSpec, Meeting
 from allpass.wire.jobs import Parameters
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -51,6 +52,8 @@ MetricName = Annotated[str, StringConstraints(max_length=LONGEST_METRIC_NAME)]
 Moment = Annotated[int, Field(ge=0, le=253_402_300_799_999), Unguessed]  # milliseconds, up to the end of the calendar
 LARGEST_MEASURED = 1e15
 MOST_LINKS = 8
+MOST_GPUS = 64
+GpuIndex = Annotated[int, Field(ge=0, lt=MOST_GPUS), Unguessed]
 LinkName = Annotated[str, StringConstraints(pattern=f"^(?:{NAME.pattern})$", max_length=32)]
 LinkUrl = Annotated[str, StringConstraints(pattern=f"^(?:{URL.pattern})$", max_length=LONGEST_URL)]
 LARGEST_HOST_BYTES = 65_536
@@ -158,6 +161,7 @@ class ExitReport(Message):
     training: Annotated[TrainingFacts | None, OfUserCode] = None
     profile: Annotated[ProfileFound | None, OfUserCode] = None
     parted: str | None = Field(None, max_length=500)
+    killed: Flag = Field(False, description="by its agent, which was told to")
 
 
 class Watched(Message):
@@ -169,6 +173,15 @@ class Watched(Message):
     fruitless_epochs: Annotated[Measured, Field(ge=0)]
 
 
+class GpusTold(Message):
+    """What a training said of the GPUs that it was given, by their numbers: those that it uses, those that its
+    processes are about to leave, and those that no process of it could begin on."""
+
+    used: list[GpuIndex] = Field(max_length=MOST_GPUS)
+    leaving: list[GpuIndex] = Field(max_length=MOST_GPUS)
+    refused: list[GpuIndex] = Field(max_length=MOST_GPUS)
+
+
 class RunReport(Message):
     """`prepared`: a run that stands by has all that it needs but its job's final checkpoint.
 
@@ -176,7 +189,7 @@ class RunReport(Message):
     find it before it trains; told until a reply has shown that it was heard. `saves`: its code says that it saves and
     leaves when it is asked to; an agent that does not say it knows nothing of that. `total_steps`: the step that its
     code says it ends with. `links`: what its code told of, by name, to be shown with its job. `libraries`: the versions
-    that the built-in recipe computes with, by name."""
+    that the built-in recipe computes with, by name. `gpus`: its training can change its GPUs, and uses these now."""
 
     run_id: Id
     job_id: Id
@@ -191,6 +204,8 @@ class RunReport(Message):
     total_steps: Annotated[Steps | None, OfUserCode] = None
     links: Annotated[dict[LinkName, LinkUrl] | None, Field(max_length=MOST_LINKS), OfUserCode] = None
     libraries: Annotated[dict[LibraryVersion, LibraryVersion] | None, Field(max_length=16), OfUserCode] = None
+    gpus: Annotated[GpusTold | None, OfUserCode] = None
+    meeting: Meeting | None = Field(None, description="of the first machine of a job on several")
 
 
 class SyncRequest(Message):
@@ -311,6 +326,10 @@ class RunSpec(Response):
         "often to save",
     )
     gpu_indices: list[int]
+    use_gpus: list[int] = Field(
+        default_factory=list,
+        description="of them those that its training is to use, in this order; they change while it runs",
+    )
     layout: dict[str, Any] | None = Field(
         None, description="on its GPUs, as training.plan() tells it; null: the job does not state its training"
     )
@@ -332,6 +351,7 @@ class RunSpec(Response):
         description="requirements of the versions that the job began with, beside `pip`; where this machine cannot "
         "have them, `pip` alone counts",
     )
+    gang: GangSpec | None = Field(None, description="of a job on several machines")
 
 
 class DesiredRun(Response):

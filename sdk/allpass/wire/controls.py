@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from allpass.wire.base import Deadline, Flag, Label, Name, Request, Response, Retries, Seconds, Usd
+from allpass.wire.base import Deadline, Flag, Label, Name, Request, Response, Retries, Seconds, Usd, Whole
 from allpass.wire.jobs import JobStatus
 
 
@@ -36,6 +36,12 @@ class PauseRequest(Request):
     lose_steps: Flag = Field(
         False, description="pause a job whose checkpoints are not kept, and lose what it has done since the last one"
     )
+
+
+class ResizeRequest(Request):
+    """How many GPUs the job is to have from now on, wherever it is."""
+
+    gpus: Whole = Field(ge=1, le=64, description="a training that runs has at most 8, those of one machine")
 
 
 class Sentence(Response):

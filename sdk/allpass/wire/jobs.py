@@ -89,9 +89,10 @@ class SweepRequest(Request):
 
 
 class Where(Response):
-    """Where the job is now."""
+    """Where the job is now. Of one on several machines, `node_id` is the first; GPUs and price are those of all."""
 
     node_id: str
+    nodes: int = 1
     provider: str
     tier: Literal["serverless", "own", "marketplace", "conventional"]
     gpu_type: str
@@ -182,6 +183,7 @@ class Job(Response):
     epoch: int
     moves: int
     faults: int
+    evictions: int = Field(0, description="how often it left its GPUs to a guaranteed job, as a spot job does")
     step: int
     total_steps: int | None = None
     checkpoint_step: int | None = None
@@ -207,6 +209,11 @@ class Job(Response):
         None,
         description="told of a job that is asked for by its id: beside `cost`, what machines cost that stood idle once "
         "it had left them, or, rented for it, before any job came; it is on the project's bill. null: nothing",
+    )
+    spot_discount: MicroUsd | None = Field(
+        None,
+        description="told of a job that is asked for by its id: what `cost` would be more at the full price of the "
+        "pools where it ran as a spot job. null: nothing",
     )
     max_cost: MicroUsd | None = Field(None, description="the limit now; the template keeps the one of submission")
     max_duration_s: int | None = Field(None, description="the limit now, counted from started_at")

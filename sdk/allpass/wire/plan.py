@@ -176,9 +176,13 @@ class PlanOffer(Response):
     provider: str
     offer_id: str
     price_per_hour: MicroUsd
+    spot_price_per_hour: MicroUsd | None = Field(
+        None, description="of a pool where spot jobs pay a share: what a spot job pays; null: as any other"
+    )
     startup_ms: int
     duration_ms: int | None = None
     cost: MicroUsd | None = None
+    spot_cost: MicroUsd | None = Field(None, description="`cost` at `spot_price_per_hour`, where there is one")
     in_time: bool | None = Field(None, description="ends by the deadline; null without deadline, steps or step time")
     steps_in_time: int | None = Field(None, description="steps that are done by the deadline")
     price_as_of: date | None = Field(

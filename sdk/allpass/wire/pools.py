@@ -13,15 +13,29 @@ POOL_PATTERN = r"^[a-z][a-z0-9-]{0,39}$"
 PoolName = Annotated[str, StringConstraints(pattern=POOL_PATTERN, max_length=40)]
 Launcher = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,30}$", max_length=31)]
 _Price = Annotated[float, Strict(), Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
+_Share = Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)]
+_Grace = Annotated[int, Field(ge=10, le=600), Unguessed]
 _Gpus = Annotated[int, Field(ge=1, le=100_000), Unguessed]
 _Preference = Annotated[int, Field(ge=0, le=1000), Unguessed]
 _Hours = Annotated[str, StringConstraints(max_length=500)]
 _Label = Annotated[str, StringConstraints(min_length=1, max_length=63)]
 _PRICE = "dollars that a GPU costs its owner in an hour; they stand in the ledger, and nobody is billed for them"
+_SPOT_SHARE = (
+    "of the price, what spot jobs pay for the time in which they hold a machine and no guaranteed job does; at most "
+    "six decimals. A change counts from then on, for what runs as well"
+)
+_GRACE = (
+    "how long a job that leaves one of its hosts for another job has to save before it is killed; null: as long as "
+    "anywhere (ALLPASS_STOP_GRACE_S)"
+)
 _PREFERENCE = "pools with a lower one are filled first"
 _PROJECTS = "ids or names of the projects that may use it; an empty list: all"
 _HOURS = "when it takes jobs, in UTC, as `mon-fri 20:00-08:00, sat-sun 00:00-24:00`; empty: always"
 _MOST = "how many of its GPUs are used at once; null: all"
+_QUOTAS = (
+    "of how many of its GPUs a project is sure, by id or name: for its guaranteed jobs up to that number others leave. "
+    "Where there are quotas, what a project has beyond its own is borrowed; empty: none"
+)
 _LABELS = "for people: what it is, where it stands"
 
 
@@ -29,10 +43,13 @@ class PoolChange(Request):
     """PATCH /v1/pools/{name}: what is named changes, the rest stays."""
 
     price_usd: _Price | None = Field(None, description=_PRICE)
+    spot_share: _Share | None = Field(None, description=_SPOT_SHARE)
+    grace_s: _Grace | None = Field(None, description=_GRACE)
     preference: _Preference | None = Field(None, description=_PREFERENCE)
     projects: list[Name] | None = Field(None, max_length=500, description=_PROJECTS)
     hours: _Hours | None = Field(None, description=_HOURS)
     most_gpus: _Gpus | None = Field(None, description=_MOST)
+    quotas: dict[Name, _Gpus] | None = Field(None, max_length=500, description=_QUOTAS)
     labels: dict[_Label, Name] | None = Field(None, max_length=32, description=_LABELS)
 
 
@@ -109,10 +126,13 @@ class Pool(Response):
     launcher: str
     state: str = Field(description="`open`, `closed` (outside of its hours) or `draining`")
     price_per_gpu_hour: int = Field(description="in micro-dollars")
+    spot_share: float = Field(1.0, description="of it, what spot jobs pay")
+    grace_s: int | None = Field(None, description=_GRACE)
     preference: int
     projects: list[str] = Field(description="ids; empty: all")
     hours: str
     most_gpus: int | None
+    quotas: dict[str, int] = Field(default_factory=dict, description="GPUs by the project's id; empty: none")
     labels: dict[str, str]
     hosts: list[PoolHost]
     drains_at: datetime | None = Field(description="when what runs there has to be gone")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from pydantic import Field
 
@@ -15,6 +16,12 @@ _AHEAD = (
 )
 
 
+_CLASS = (
+    "the class of jobs that name none (`priority_class`), from now on; those that are submitted already keep theirs"
+)
+DefaultClass = Literal["guaranteed", "spot"]
+
+
 class Project(Response):
     """A project: jobs, secrets, keys and machines that no other project sees."""
 
@@ -22,6 +29,7 @@ class Project(Response):
     name: str
     created_at: datetime
     ahead: bool = Field(True, description=_AHEAD)
+    default_class: DefaultClass = Field("guaranteed", description=_CLASS)
     archived_at: datetime | None = Field(None, description="since when its keys open nothing")
 
 
@@ -41,3 +49,9 @@ class ProjectUpdate(Request):
     """Change what is settled for all jobs of the project, from the next decision on."""
 
     ahead: Flag = Field(description=_AHEAD)
+
+
+class ProjectChange(Request):
+    """PATCH /v1/projects/{project_id}, of owners of the installation."""
+
+    default_class: DefaultClass = Field(description=_CLASS)

@@ -253,19 +253,32 @@ class Template(Request):
     dataset: DatasetSpec | None = None
     training: TrainingSpec = Field(default_factory=TrainingSpec)
     gpu: GpuRequest = Field(default_factory=GpuRequest)
+    nodes: Whole = Field(
+        1,
+        ge=1,
+        le=64,
+        description="machines that it runs on at once, each with the GPUs, processors and memory that are asked for. "
+        "The same command runs on each, with what torchrun and torch.distributed read to find the others",
+    )
     cpus: Whole = Field(1, ge=1, le=1024)
     memory_gb: Real = Field(1.0, gt=0, le=8192)
     target: TargetMetric | None = None
     kind: Literal["interactive", "batch"] = "batch"
     priority_class: Literal["guaranteed", "spot"] = Field(
-        "guaranteed", description="spot is kept for later, and not taken yet"
+        "guaranteed",
+        description="spot: uses GPUs that no guaranteed job wants. When one of these waits for room, spot jobs save, "
+        "leave and wait for another place: those that lose the least work, and none in its first minute",
     )
     start: Literal["auto", "now", "when-cheap"] = Field(
         "auto",
         description="now: on serverless at once; when-cheap: on a rented node; auto: at once, unless a batch job that "
         "will run for long gains from waiting up to a minute for a cheaper node",
     )
-    elastic: Flag = Field(False, description="kept for later: true is not taken yet")
+    elastic: Flag = Field(
+        False,
+        description="while jobs of the project wait for GPUs of its machine, it lends them all but one; what nobody "
+        "waits for it has back. Of the built-in fine-tuning, whose result does not change; other code keeps its GPUs",
+    )
     sharing: Flag = True
     checkpoint_interval_s: Annotated[int, Field(ge=1, le=86_400), Unguessed] | None = None
     checkpoints: Annotated[Retention, BeforeValidator(_in_words)] = Field(default_factory=Retention)

@@ -67,6 +67,9 @@ class Offer(Response):
     region: str
     price_per_hour: MicroUsd
     price_per_gpu_hour: MicroUsd
+    spot_price_per_hour: MicroUsd | None = Field(
+        None, description="of a pool where spot jobs pay a share: what a spot job pays; null: as any other"
+    )
     startup_ms: int = Field(description="expected time from request to ready")
     traffic_per_gb: MicroUsd | None = Field(
         None, description="of a gigabyte to or from the internet, whichever is dearer; null: nothing beside the hours"

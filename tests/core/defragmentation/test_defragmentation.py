@@ -67,12 +67,13 @@ def _executed(nodes: list[PackedNode], tasks: list[PackedTask], releases: tuple[
     """The tasks after all moves, one by one; each is on both nodes while it moves, and every rule holds then."""
     node_of, now = {node.id: node for node in nodes}, {task.id: task for task in tasks}
     for release in releases:
+        in_use = {one.node_id for one in now.values()}  # in a chain of moves a node is left, and others come to it
         for move in release.moves:
             task, target = now[move.task_id], node_of[move.target_id]
             there = [one for one in now.values() if one.node_id == target.id]
             assert task.node_id == move.source_id != target.id
             assert not task.locked
-            assert there, "an empty node became occupied"
+            assert target.id in in_use, "an empty node became occupied"
             assert task.requires <= target.labels
             assert task.apart is None or task.apart not in {one.apart for one in there}
             assert sum(one.gpus for one in there) + task.gpus <= target.gpus

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -36,39 +37,32 @@ sdk = VastAI(api_key=given["key"], server_url=given["url"], retry=given.get("ret
 """
 
 
+def _run(command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
+    """In a home of its own: it makes its folders there when it is imported, and trips over those of another start."""
+    with tempfile.TemporaryDirectory() as home:
+        return subprocess.run(
+            command,
+            env={"PATH": os.environ.get("PATH", ""), "HOME": home, **environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+
+
 def drive(vast: EmulatedVast, script: str, **given: Any) -> Any:
     """What the script prints last, as JSON."""
     told = json.dumps({"key": KEY, "url": vast.url, **given})
-    done = subprocess.run(
-        [PYTHON, "-c", _HEAD + script, told],
-        env={"PATH": os.environ.get("PATH", ""), "HOME": "/nonexistent"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    done = _run([PYTHON, "-c", _HEAD + script, told])
     assert done.returncode == 0, done.stderr[-2_000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def cli(vast: EmulatedVast, *words: str) -> str:
     """What the company's command line prints; it fails the test when it crashes or is refused."""
-    done = subprocess.run(
-        [PYTHON, "-W", "ignore", str(Path(PYTHON).with_name("vastai")), *words],
-        env={
-            "PATH": os.environ.get("PATH", ""),
-            "HOME": "/nonexistent",
-            "COLUMNS": "400",
-            "NO_COLOR": "1",
-            "VAST_URL": vast.url,
-            "VAST_API_KEY": KEY,
-        },
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    command = [PYTHON, "-W", "ignore", str(Path(PYTHON).with_name("vastai")), *words]
+    done = _run(command, COLUMNS="400", NO_COLOR="1", VAST_URL=vast.url, VAST_API_KEY=KEY)
     assert done.returncode == 0 and "Failed with error" not in done.stdout + done.stderr, done.stderr[-2_000:]
     return done.stdout
 

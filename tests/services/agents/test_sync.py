@@ -24,6 +24,7 @@ from app.db.tables import (
     node_events,
     node_heartbeats,
     nodes,
+    pools,
     provider_operations,
     runs,
 )
@@ -316,6 +317,22 @@ async def test_a_demoted_run_saves_leaves_and_its_job_waits(stage: Stage) -> Non
     assert (job.state, job.moves, job.faults, job.checkpoint_step) == ("waiting", 1, 0, 12)
     assert (node.state, (await stage.rows(provider_operations))[0].kind) == ("terminating", "terminate")
     assert (await stage.sync(place)).status_code == 401
+
+
+async def test_an_agent_is_told_the_grace_of_its_pool_where_a_job_leaves_for_another_one(stage: Stage) -> None:
+    """And the usual one before, and where it leaves for anything else."""
+    place = await stage.running(tier=Tier.OWN)
+    async with stage.database.transaction() as connection:
+        pool = {"name": "lab", "launcher": "joined", "price_micros": 0, "created_ms": 0, "grace_ms": 300_000}
+        await connection.execute(pools.insert().values(**pool))
+        await connection.execute(nodes.update().values(provider="joined", region="lab"))
+    await stop(stage, place, StopMode.CHECKPOINT)
+    (run,) = (await stage.sync(place)).json()["runs"]
+    assert (run["want"], run["grace_ms"]) == ("checkpoint", 60_000)
+    async with stage.database.transaction() as connection:
+        await connection.execute(runs.update().values(evicted_for_job_id="job_of_another"))
+    (run,) = (await stage.sync(place)).json()["runs"]
+    assert (run["want"], run["grace_ms"]) == ("checkpoint", 300_000)
 
 
 @pytest.mark.parametrize("exit_", [{"exit_code": 0}, {"exit_code": 1}, {"signal": 15}])

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.eviction import EvictionRule
+from app.simulator.classes.figures import figures_of, share_held
 from app.simulator.classes.jobs import TwoClassJob, equal_sizes, nodes_for, two_classes
 from app.simulator.classes.playing import TwoClassSetting, play_two_classes
 from app.simulator.classes.running import SavingTimes, TwoClassRun
@@ -136,3 +137,41 @@ def test_load_counts_what_runs_while_jobs_are_submitted() -> None:
     steady = [TraceJob("a", 0.0, 10.0**9, 16), TraceJob("b", 100.0, 1.0, 1)]
     assert nodes_for(steady, 0.5) == 4
     assert nodes_for([TraceJob("a", 0.0, 1.0, 80)], 1.0) == 10
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), rules, st.integers(2, 4))
+def test_what_jobs_held_is_their_work_and_what_was_wasted(seed: int, rule: EvictionRule, nodes: int) -> None:
+    """To the millisecond; and at no instant more GPUs of a node than it has."""
+    runs = _play(_drawn(seed), nodes, rule)
+    for run in runs:
+        held_ms = sum(one.until_ms - one.from_ms for one in run.held)
+        assert held_ms * run.job.gpus == run.job.work_ms * run.job.gpus + run.wasted_gpu_ms
+        assert len(run.held) == run.evictions + 1
+    instants = {one.from_ms for run in runs for one in run.held}
+    for instant in instants:
+        taken: dict[str, int] = {}
+        for run in runs:
+            for one in run.held:
+                if one.from_ms <= instant < one.until_ms:
+                    for node_id, parts in one.places.items():
+                        taken[node_id] = taken.get(node_id, 0) + parts * run.job.part_gpus
+        assert max(taken.values()) <= 8
+
+
+def test_figures_of_a_play_are_those_of_its_runs() -> None:
+    """A spot job that is evicted once, for a guaranteed job that has to wait for its save."""
+    runs = _play([_job("s", 0, 60, spot=True, saves=True), _job("g", 10, 30)])
+    found = figures_of(runs)
+    spot, guaranteed = runs
+    assert (found.evictions, found.waiting_s, found.waiting_median_s, found.waiting_p90_s) == (1, 13, 13, 13)
+    assert found.completion_s == ((spot.end_ms or 0) - spot.job.submit_ms) / 1000
+    assert found.wasted == spot.wasted_gpu_ms / (8 * 60 * MINUTE_MS)
+    assert guaranteed.evictions == 0
+
+
+def test_the_share_held_counts_between_the_first_and_the_last_submission() -> None:
+    """One of two nodes for ten of twenty minutes; what is held after the last submission does not count."""
+    runs = _play([_job("a", 0, 10), _job("b", 20, 500)], nodes=2)
+    assert share_held(runs, 2) == pytest.approx(0.25)
+    assert share_held(_play([_job("a", 0, 10)]), 1) == 0.0, "no time passes between one submission and itself"

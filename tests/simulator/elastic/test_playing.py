@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.elastic.kinds import ElasticKind
+from app.core.elastic.rules import LITERAL, MENDED
 from app.errors import InvalidInput
-from app.simulator.elastic.comparing import POLICIES, play, policy_named
+from app.simulator.elastic.comparing import ONE_LITERAL, POLICIES, play, policy_named
 from app.simulator.elastic.costs import FREE, LORA_8B, LORA_8B_FINISHES, MODELS, TEN_SECONDS
 from app.simulator.elastic.engine import ElasticEngine
 from app.simulator.elastic.workload import MixedJob, MixedOptions, mixed_jobs
@@ -115,8 +117,37 @@ def test_labels_and_sizes_are_drawn_as_asked() -> None:
     batch = [one for one in jobs if not one.is_interactive]
     assert sum(one.label is ElasticKind.INTERACTIVE for one in batch) == round(0.1 * len(batch))
     assert all(one.label is ElasticKind.INTERACTIVE for one in jobs if one.is_interactive)
-    assert sum(not one.is_elastic for one in jobs) == pytest.approx(100, abs=4)
     assert all(one.shards == 2 * one.request for one in jobs)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.10])
+def test_jobs_that_are_not_elastic_are_drawn_of_each_class_of_sizes(share: float) -> None:
+    """2 to 4, 5 to 8 and more GPUs, as the paper has it; a job on one GPU is in no class."""
+    jobs = mixed_jobs(generated(2000, 0), MixedOptions(inelastic=share))
+    for least, most in ((2, 4), (5, 8), (9, 100)):
+        members = [one for one in jobs if least <= one.request <= most]
+        assert members
+        assert sum(not one.is_elastic for one in members) == round(share * len(members))
+    assert all(one.is_elastic for one in jobs if one.request == 1)
+
+
+def test_waiting_has_three_definitions() -> None:
+    """An interactive job that comes second has one of its two GPUs at once, both when the first one ends at 100 s. It
+    has done 100 s' worth of its 200 GPU-seconds by then, so it ends after 150 s instead of 100."""
+    jobs = [job(0, 100, 2, short=True), job(0, 100, 2, short=True)]
+    found = play("cornucopia", jobs, 3)["interactive"]
+    assert (found["at_once"], found["mean_first_gpu_s"]) == (1.0, 0.0)
+    assert found["mean_full_size_s"] == pytest.approx((0 + 100) / 2)
+    assert found["mean_slowdown"] == pytest.approx((1 + 1.5) / 2)
+
+
+@pytest.mark.parametrize("name", sorted(ONE_LITERAL))
+def test_one_point_is_literal_and_all_others_are_mended(name: str) -> None:
+    """Each differs from ours in one rule alone, and it has the paper's."""
+    rules = asdict(ONE_LITERAL[name])
+    differing = {key for key, value in asdict(MENDED).items() if rules[key] != value}
+    assert len(differing) == 1
+    assert all(rules[key] == asdict(LITERAL)[key] for key in differing)
 
 
 def test_what_cannot_be_played_is_told() -> None:

@@ -1,0 +1,178 @@
+"""Jobs leave for guaranteed jobs that wait, and what they leave is kept for these.
+
+Before a decision: what is kept for a job is taken out of what policies see, and the job begins there once it is free.
+After it: whom it has left waiting for want of room may have some freed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from app.control.context import ControlContext, as_ms
+from app.control.each import each, each_by_itself, in_batches
+from app.control.enact import enact_apart
+from app.control.failed_actions import due, note_outcomes
+from app.control.observe import Observation
+from app.core import queue
+from app.core.board import Board
+from app.core.borrowing import PoolQuotas, PoolUse
+from app.core.evicting import EvictableRun, Eviction, evict
+from app.core.host_spaces import HostSpace, host_spaces
+from app.core.model.health import Chore
+from app.core.model.plan import Plan, Waiting
+from app.core.model.pool import JOINED, OwnHost
+from app.core.model.snapshot import Snapshot
+from app.core.set_aside import KeptForJobs, SetAside, keep, places_of
+from app.db.connection import Connection
+from app.db.decisions.enactment import set_wait_reasons
+from app.db.jobs.set_asides import START_MS, nodes_on, set_asides
+from app.db.pools.hosts import seen_hosts
+from app.db.pools.pools import read_pools
+from app.db.runs.evictable_runs import evictable_runs, host_nodes, pool_uses, runs_on
+from app.services.evictions.evict_for_job import evict_for_job
+
+_AT_ONCE = 100
+_WAITS = "begins as soon as the GPUs that are kept for it are free"
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What evictions are decided on."""
+
+    runs: list[EvictableRun] = field(default_factory=list)
+    hosts: list[HostSpace] = field(default_factory=list)
+    quotas: PoolQuotas | None = None
+    graces: Mapping[str, int] = field(default_factory=dict)  # of pools that have one of their own, in milliseconds
+
+
+class Evictor:
+    """One per control loop."""
+
+    def __init__(self, context: ControlContext) -> None:
+        self._context = context
+        self._asides: list[SetAside] = []  # what is kept for jobs,
+        self._closed: frozenset[str] = frozenset()  # and where
+        self.wake_at_ms: int | None = None  # when to look again, whatever happens
+
+    async def keep(self, seen: Observation) -> Observation:
+        """The world without what is kept for jobs, and without these. What fails of it is this chore's alone: then
+        everybody sees everything."""
+        found = await each_by_itself(self._context, Chore.EVICT, [seen], self._keep, named=_kept)
+        return found[0] if found else seen
+
+    async def follow(
+        self, snapshot: Snapshot, plan: Plan, helped: Collection[str], kept_hosts: frozenset[str] = frozenset()
+    ) -> None:
+        """Ask spot jobs to leave for guaranteed ones that this decision has left waiting. `helped`: jobs that are lent
+        something already. `kept_hosts`: those that are kept for others."""
+        self.wake_at_ms = None
+        waiting = {one.job_id for one in plan.waiting} - set(helped)
+        if waiting:
+            await each_by_itself(
+                self._context,
+                Chore.EVICT,
+                [waiting],
+                lambda it: self._evict(snapshot, plan, it, kept_hosts),
+                named=_freed,
+            )
+
+    async def _keep(self, seen: Observation) -> Observation:
+        context, now_ms = self._context, seen.snapshot.now_ms
+        async with context.database.statement() as connection:
+            asides = await set_asides(connection, now_ms=now_ms)
+            places = {one.place for one in asides}
+            on_hosts = await nodes_on(connection, places) if places else []
+        self._asides = asides
+        self._closed = frozenset(places | {one.node_id for one in on_hosts})
+        kept = keep(seen.snapshot, asides, on_hosts)
+        if kept.claims:
+            await self._claim(seen, kept)
+        told = [Waiting(job_id, _WAITS) for job_id in sorted(kept.waiting)]
+        await in_batches(context, Chore.EVICT, told, set_wait_reasons, at_once=_AT_ONCE)
+        return replace(seen, snapshot=kept.snapshot)
+
+    async def _claim(self, seen: Observation, kept: KeptForJobs) -> None:
+        context, now_ms = self._context, seen.snapshot.now_ms
+        claims = due(kept.claims, seen.failures, now_ms)
+        layouts = await context.layouts.of(seen.snapshot, claims)
+        dropped = await enact_apart(context, claims, now_ms=now_ms, layouts=layouts, at_once=_AT_ONCE)
+        await note_outcomes(context, claims, dropped, seen.failures)
+
+    async def _evict(
+        self, snapshot: Snapshot, plan: Plan, waiting: Collection[str], kept_hosts: frozenset[str]
+    ) -> None:
+        context, now_ms = self._context, snapshot.now_ms
+        entitled = {job.job_id for job in snapshot.jobs if job.job_id in waiting and not queue.is_spot(job)}
+        if not entitled:
+            return
+        async with context.database.statement() as connection:
+            seen = await self._see(connection, now_ms)
+        if not seen.runs:
+            return
+        least_run_ms = as_ms(context.settings.spot_min_run_s)
+        board = Board.of(_small(snapshot, seen.runs, entitled))
+        closed = self._closed | places_of(plan) | kept_hosts
+        found = await asyncio.to_thread(
+            evict, board, seen.runs, seen.hosts, entitled, quotas=seen.quotas, closed=closed, least_run_ms=least_run_ms
+        )
+        self.wake_at_ms = found.wake_at_ms
+        usual_ms = as_ms(context.settings.stop_grace_s)
+
+        async def act(connection: Connection, eviction: Eviction) -> bool:
+            until_ms = now_ms + max(seen.graces.get(run.pool, usual_ms) for run in eviction.runs) + START_MS
+            return await evict_for_job(connection, eviction, now_ms=now_ms, until_ms=until_ms)
+
+        await each(context, Chore.EVICT, found.evictions, act, named=lambda one: one.aside.job_id)
+
+    async def _see(self, connection: Connection, now_ms: int) -> _Seen:
+        """Who could leave, and what is whose of pools. Of hosts, nodes on which all could."""
+        pools = [row.pool for row in await read_pools(connection) if row.pool.launcher == JOINED]
+        with_quotas = {pool.name for pool in pools if pool.quotas}
+        graces = {pool.name: pool.grace_ms for pool in pools if pool.grace_ms is not None}
+        runs = await evictable_runs(connection, with_quotas)
+        if not runs:
+            return _Seen()
+        nodes = await host_nodes(connection, {run.node_id for run in runs})
+        if not nodes:
+            return _Seen(runs, graces=graces)
+        hosts = await seen_hosts(connection, now_ms=now_ms)
+        uses = await pool_uses(connection, with_quotas) if with_quotas else []
+        quotas = PoolQuotas.of(pools, [*uses, *self._promised(hosts, nodes)])
+        all_on = await runs_on(connection, nodes.keys())
+        may_leave = Counter(run.node_id for run in runs if run.is_spot or run.run_id in quotas.borrowed)
+        whole = {node_id: it for node_id, it in nodes.items() if 0 < may_leave[node_id] == all_on.get(node_id)}
+        return _Seen(runs, host_spaces(pools, hosts, whole, now_ms), quotas, graces)
+
+    def _promised(self, hosts: Collection[OwnHost], nodes: Mapping[str, tuple[str, Sequence[int]]]) -> list[PoolUse]:
+        """What is kept for jobs that have not begun counts as theirs."""
+        pools = {host.host_id: host.pool for host in hosts}
+        on = {node_id: host_id for node_id, (host_id, _) in nodes.items()}
+        found = []
+        for one in self._asides:
+            pool = pools.get(on.get(one.place, one.place.partition("/")[0]))
+            if pool is not None:
+                found.append(PoolUse(pool, one.project_id, one.gpus))
+        return found
+
+
+def _small(snapshot: Snapshot, runs: Collection[EvictableRun], entitled: Collection[str]) -> Snapshot:
+    """What matters of it: who waits, the nodes of their projects and those of spot jobs, and who is there."""
+    projects = {job.project_id for job in snapshot.jobs if job.job_id in entitled}
+    with_spot = {run.node_id for run in runs}
+    nodes = tuple(node for node in snapshot.nodes if node.project_id in projects or node.node_id in with_spot)
+    node_ids = {node.node_id for node in nodes}
+    live = tuple(run for run in snapshot.runs if run.node_id in node_ids)
+    concerned = {*entitled, *(job_id for run in live for job_id in run.job_ids)}
+    jobs = tuple(job for job in snapshot.jobs if job.job_id in concerned)
+    return replace(snapshot, jobs=jobs, runs=live, nodes=nodes, offers=())
+
+
+def _kept(_: Observation) -> str:
+    return "what is kept for guaranteed jobs"
+
+
+def _freed(_: Collection[str]) -> str:
+    return "what spot jobs leave to guaranteed jobs"

@@ -1,0 +1,137 @@
+"""Jobs on several machines get all of them, or none, before any policy decides (`app.core.gangs`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app.control.context import ControlContext
+from app.control.each import each_by_itself, in_batches
+from app.control.enact import enact_apart
+from app.control.failed_actions import due, note_outcomes
+from app.control.observe import Observation
+from app.core.gangs import (
+    RESERVE_AFTER_MS,
+    Claim,
+    EmptyPool,
+    GangNode,
+    GatheredGangs,
+    gather,
+    is_gang,
+    without_gangs,
+)
+from app.core.model.health import Chore
+from app.core.model.job import PLACEABLE_JOB_STATES
+from app.core.model.plan import ProvisionGang, Waiting
+from app.core.model.pool import JOINED
+from app.core.model.snapshot import JobView, Snapshot
+from app.core.pools import offers_of
+from app.db.connection import Connection
+from app.db.decisions.enactment import set_wait_reasons
+from app.db.pools.hosts import seen_hosts
+from app.db.pools.pools import read_pools
+from app.db.runs.members import gang_nodes
+
+_AT_ONCE = 100
+_RESTS_MS = 60_000  # after not all machines could be had; longer each time in a row
+_LONGEST_REST_MS = 900_000
+
+
+class GangPlacer:
+    """One per control loop. Which jobs could not have all of their machines is remembered for as long as it leads."""
+
+    def __init__(self, context: ControlContext) -> None:
+        self._context = context
+        self._rests: dict[str, tuple[int, int]] = {}  # by job: how often in a row, and until when it rests
+        self.kept_hosts: frozenset[str] = frozenset()  # for jobs that have waited long
+        self.wake_at_ms: int | None = None
+
+    async def place(self, seen: Observation) -> Observation:
+        """The world without jobs on several machines, and without what is theirs. What fails of it is this chore's
+        alone: then they wait, and no policy sees them either."""
+        self.wake_at_ms, self.kept_hosts = None, frozenset()
+        gangs = [job for job in seen.snapshot.jobs if is_gang(job)]
+        waiting = {job.job_id for job in gangs if job.state in PLACEABLE_JOB_STATES}
+        self._rests = {job_id: rest for job_id, rest in self._rests.items() if job_id in waiting}
+        if not gangs:
+            return seen
+        found = await each_by_itself(
+            self._context, Chore.GANGS, [seen], lambda it: self._place(it, gangs), named=lambda _: "their placement"
+        )
+        return replace(seen, snapshot=found[0] if found else without_gangs(seen.snapshot))
+
+    async def _place(self, seen: Observation, gangs: Sequence[JobView]) -> Snapshot:
+        context, snapshot = self._context, seen.snapshot
+        async with context.database.statement() as connection:
+            rented = await gang_nodes(connection, {job.job_id for job in gangs})
+            pools = await _empty_pools(connection, snapshot.now_ms) if _any_waits_long(gangs, snapshot.now_ms) else []
+        gathered = await asyncio.to_thread(self._gather, snapshot, gangs, rented, pools)
+        self.wake_at_ms, self.kept_hosts = gathered.wake_at_ms, gathered.kept_hosts
+        refused = await self._enact(seen, gathered.claims)
+        for job_id in {*gathered.given_up, *refused}:
+            self._let_rest(job_id, snapshot.now_ms)
+        told = [Waiting(job_id, why) for job_id, why in sorted({**gathered.waiting, **refused}.items())]
+        await in_batches(context, Chore.GANGS, told, set_wait_reasons, at_once=_AT_ONCE)
+        return gathered.snapshot
+
+    def _gather(
+        self, snapshot: Snapshot, gangs: Sequence[JobView], rented: Sequence[GangNode], pools: Sequence[EmptyPool]
+    ) -> GatheredGangs:
+        """Of all, or of those alone over which it does not fail: the others wait, unseen by policies."""
+        resting = {job_id: until_ms for job_id, (_, until_ms) in self._rests.items()}
+        try:
+            return gather(snapshot, rented, resting=resting, pools=pools)
+        except Exception:
+            failing = set()
+            for job in gangs:
+                try:
+                    gather(replace(snapshot, jobs=(job,)), rented, resting=resting, pools=pools)
+                except Exception as error:
+                    self._context.health.failed(Chore.GANGS, job.job_id, error)
+                    failing.add(job.job_id)
+            if not failing:
+                raise
+            found = gather(_without(snapshot, failing), rented, resting=resting, pools=pools)
+            return replace(found, snapshot=_without(without_gangs(found.snapshot), failing))
+
+    async def _enact(self, seen: Observation, claims: Sequence[Claim]) -> dict[str, str]:
+        """Which jobs were not rented what they lack, and why: a limit, or a budget, that counts all machines."""
+        if not claims:
+            return {}
+        claims = due(claims, seen.failures, seen.snapshot.now_ms)
+        dropped = await enact_apart(self._context, claims, now_ms=seen.snapshot.now_ms, at_once=_AT_ONCE)
+        await note_outcomes(self._context, claims, dropped, seen.failures)
+        return {
+            one.action.job_id: f"not all of its machines may be rented: {one.why}"
+            for one in dropped
+            if isinstance(one.action, ProvisionGang) and one.error is None
+        }
+
+    def _let_rest(self, job_id: str, now_ms: int) -> None:
+        """One that could not have all tries again after a while: else it would try, or rent and end, without end."""
+        times = self._rests.get(job_id, (0, 0))[0] + 1
+        self._rests[job_id] = times, now_ms + min(_RESTS_MS << min(times - 1, 10), _LONGEST_REST_MS)
+
+
+def _any_waits_long(gangs: Sequence[JobView], now_ms: int) -> bool:
+    long_ago_ms = now_ms - RESERVE_AFTER_MS
+    return any(job.state in PLACEABLE_JOB_STATES and job.submitted_ms <= long_ago_ms for job in gangs)
+
+
+async def _empty_pools(connection: Connection, now_ms: int) -> list[EmptyPool]:
+    """Pools of which hosts may be kept. Of one with quotas projects are sure of their part: there none is."""
+    pools = [row.pool for row in await read_pools(connection) if row.pool.launcher == JOINED and not row.pool.quotas]
+    hosts = [replace(host, taken=(), awaited={}) for host in await seen_hosts(connection, now_ms=now_ms)]
+    return [EmptyPool(pool.name, tuple(offers_of([pool], hosts, now_ms)), pool.most_gpus) for pool in pools]
+
+
+def _without(snapshot: Snapshot, job_ids: set[str]) -> Snapshot:
+    """As if these jobs, and the machines that they run on, were not there."""
+    theirs = {run.node_id for run in snapshot.runs if not job_ids.isdisjoint(run.job_ids)}
+    return replace(
+        snapshot,
+        jobs=tuple(job for job in snapshot.jobs if job.job_id not in job_ids),
+        runs=tuple(run for run in snapshot.runs if run.node_id not in theirs),
+        nodes=tuple(node for node in snapshot.nodes if node.node_id not in theirs),
+    )

@@ -1,0 +1,85 @@
+"""GPUs of elastic jobs go to jobs that wait, and come back: what a decision has left undone on machines that are there.
+
+It follows a decision and looks at what that has seen, so that it never takes part in what policies weigh; where no
+elastic job trains it costs one query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.control.context import ControlContext
+from app.control.each import each, each_by_itself
+from app.core.board import Board
+from app.core.lending import REST_MS, TAKE_MS, Lent, lend
+from app.core.model.health import Chore
+from app.core.model.plan import Plan
+from app.core.model.snapshot import Snapshot
+from app.db.connection import Connection
+from app.db.runs.sizes import elastic_runs
+from app.services.sizes.lend_gpus import lend_gpus
+
+_DECLINED_MS = 600_000
+
+
+class Lender:
+    """One per control loop. It remembers which jobs have left free what was lent to them, and lends them no more for a
+    while: whoever decides has them wait for something else."""
+
+    def __init__(self, context: ControlContext) -> None:
+        self._context = context
+        self._declined_until_ms: dict[str, int] = {}
+        self._lent_until_ms: dict[str, int] = {}  # by the job that it was lent to, which has so long to take it
+        self.wake_at_ms: int | None = None  # when to look again, whatever happens
+
+    @property
+    def helped(self) -> frozenset[str]:
+        """Jobs for which an elastic one gives up GPUs now: for these nobody has to end."""
+        now_ms = self._context.clock.now_ms()
+        return frozenset(job_id for job_id, until_ms in self._lent_until_ms.items() if until_ms > now_ms)
+
+    async def follow(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Lend and give back what this decision has left. What fails is this chore's alone: it is tried again with the
+        next decision, and no decision is made for it."""
+        self.wake_at_ms = None
+        await each_by_itself(self._context, Chore.LEND, [plan], lambda it: self._lend(snapshot, it), named=_all)
+
+    async def _lend(self, snapshot: Snapshot, plan: Plan) -> None:
+        async with self._context.database.statement() as connection:
+            runs = await elastic_runs(connection)
+        now_ms = self._context.clock.now_ms()
+        is_under_way = any(run.held.wanted < run.own or not run.is_settled(now_ms) for run in runs)
+        self.wake_at_ms = now_ms + REST_MS if is_under_way or (runs and plan.waiting) else None
+        if not runs:
+            return
+        self._declined_until_ms = {one: until for one, until in self._declined_until_ms.items() if until > now_ms}
+        waiting = {one.job_id for one in plan.waiting} - self._declined_until_ms.keys()
+        board = Board.of(_small(snapshot, {run.node_id for run in runs}, waiting))
+        found = lend(board, runs, waiting, now_ms)
+        self._declined_until_ms |= dict.fromkeys(found.declined, now_ms + _DECLINED_MS)
+        self._lent_until_ms = {job_id: self._lent_until_ms[job_id] for job_id in self.helped}
+        for lent in found.lent:
+            if lent.to_job_id is not None:
+                self._lent_until_ms[lent.to_job_id] = now_ms + TAKE_MS
+
+        async def act(connection: Connection, lent: Lent) -> bool:
+            return await lend_gpus(connection, self._context.ids, lent, now_ms=now_ms)
+
+        await each(self._context, Chore.LEND, found.lent, act, named=lambda lent: lent.run.run_id)
+
+
+def _all(plan: Plan) -> str:
+    return "GPUs of elastic jobs"
+
+
+def _small(snapshot: Snapshot, node_ids: set[str], waiting: set[str]) -> Snapshot:
+    """What matters of it: machines on which somebody lends, who is there, and who waits."""
+    runs = tuple(run for run in snapshot.runs if run.node_id in node_ids)
+    concerned = waiting | {job_id for run in runs for job_id in run.job_ids}
+    return replace(
+        snapshot,
+        jobs=tuple(job for job in snapshot.jobs if job.job_id in concerned),
+        runs=runs,
+        nodes=tuple(node for node in snapshot.nodes if node.node_id in node_ids),
+        merges=(),
+    )

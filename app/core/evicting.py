@@ -1,0 +1,311 @@
+"""Which jobs leave so that a guaranteed job begins that a decision has left waiting (ADR 0091). Pure.
+
+It looks at the places that are there: nodes of the job's project, and hosts of pools that the project may use. Whom to
+end on them is `app.core.eviction`'s to say: nobody unless the job then fits, and whoever loses the least work.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from app.core import queue
+from app.core.board import Board
+from app.core.borrowing import PoolQuotas
+from app.core.eviction import (
+    Amounts,
+    EvictionRule,
+    GrowingCost,
+    GuaranteedNeed,
+    NodeRoom,
+    PoolHabits,
+    Saving,
+    SpotJob,
+    Victims,
+    choose_victims,
+    cost_of_ending,
+    pool_habits,
+)
+from app.core.eviction.words import gpu_seconds
+from app.core.host_spaces import HostSpace
+from app.core.market import is_for, offer_fits
+from app.core.model.job import PLACEABLE_JOB_STATES, StartRule
+from app.core.model.node import SERVERFUL_TIERS, NodeState
+from app.core.model.offer import Offer
+from app.core.model.pool import JOINED
+from app.core.model.snapshot import JobView, NodeView
+from app.core.policies.placement import Fleet
+from app.core.set_aside import SetAside
+
+_MOST_AT_ONCE = 20  # of one decision; the next one follows when they have been asked
+_MOST_OF_A_PROJECT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class EvictableRun:
+    """A run of one job whose code runs on a node that outlives it, and that nobody has asked to leave: a spot job's, or
+    a guaranteed one's in a pool with quotas, which may be borrowing. `pool`: of its node; empty: none."""
+
+    run_id: str
+    job_id: str
+    node_id: str
+    gpus: int
+    saving: Saving
+    project_id: str = ""
+    is_spot: bool = True
+    pool: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """These runs save and leave, for this job. `words`: the inequality, and what each costs."""
+
+    aside: SetAside
+    runs: tuple[EvictableRun, ...]
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evicting:
+    """`wake_at_ms`: when a job that could leave has had its minimum run time."""
+
+    evictions: tuple[Eviction, ...] = ()
+    wake_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """A place, and whoever would leave it."""
+
+    aside: SetAside
+    pool: str
+    runs: tuple[EvictableRun, ...]
+    words: tuple[str, ...]
+    cost_gpu_us: int
+    is_node: bool  # of a host a node is cut first
+
+    @property
+    def rank(self) -> tuple[int, int, bool, str]:
+        return self.cost_gpu_us, len(self.runs), not self.is_node, self.aside.place
+
+
+def evict(
+    board: Board,
+    runs: Sequence[EvictableRun],
+    hosts: Sequence[HostSpace],
+    waiting: Collection[str],
+    *,
+    quotas: PoolQuotas | None = None,
+    closed: Collection[str] = (),
+    least_run_ms: int,
+) -> Evicting:
+    """Who leaves now. `waiting`: the jobs that a decision on this board has left waiting. `closed`: places where
+    something is kept for a job already: nobody else is evicted there until it has begun. `least_run_ms`: for how long
+    a job has run at least before it is asked to leave.
+
+    In a pool with quotas a job within its project's has spot jobs leave, and where these are not enough what other
+    projects have borrowed; any other job the spot jobs of its own project alone."""
+    search = _Search(board, runs, hosts, quotas or PoolQuotas.of((), ()), set(closed), least_run_ms)
+    known = sorted((job for job in map(board.jobs.get, waiting) if job is not None), key=queue.edf_key)
+    found: list[Eviction] = []
+    hopeless = set()
+    asks: Counter[str] = Counter()  # by project: whoever asks for much of many kinds keeps nobody else waiting
+    for job in known:
+        if len(found) == _MOST_AT_ONCE or not search.has_runs():
+            break
+        kind = job.project_id, job.resources, job.caps, job.affinity, job.allowances, job.avoided_offers
+        if asks[job.project_id] == _MOST_OF_A_PROJECT or kind in hopeless or not search.is_entitled(job):
+            continue
+        asks[job.project_id] += 1
+        one = search.evict_for(job)
+        if one is None:
+            hopeless.add(kind)  # fewer spot jobs are left for those behind it
+        else:
+            found.append(one)
+    return Evicting(tuple(found), search.next_ms() if asks else None)
+
+
+class _Search:
+    """The spot runs that are left to choose from, while one job after the other is served."""
+
+    def __init__(
+        self,
+        board: Board,
+        runs: Sequence[EvictableRun],
+        hosts: Sequence[HostSpace],
+        quotas: PoolQuotas,
+        closed: set[str],
+        least_run_ms: int,
+    ) -> None:
+        self._board, self._fleet, self._now_ms = board, Fleet(board), board.now_ms
+        self._hosts, self._quotas, self._closed, self._least_run_ms = hosts, quotas, closed, least_run_ms
+        may_leave = (run for run in runs if run.is_spot or run.run_id in quotas.borrowed)
+        self._runs = {run.job_id: run for run in may_leave if run.job_id in board.jobs}
+        self._costs = _costs(list(self._runs.values()), board.now_ms)
+        self._on: dict[str, list[EvictableRun]] = {}
+        for run in self._runs.values():
+            self._on.setdefault(run.node_id, []).append(run)
+
+    def has_runs(self) -> bool:
+        return bool(self._runs)
+
+    def is_entitled(self, job: JobView) -> bool:
+        """Whether the job waits for room alone, and is guaranteed."""
+        return (
+            not queue.is_spot(job)
+            and job.state in PLACEABLE_JOB_STATES
+            and job.not_before_ms <= self._now_ms
+            and job.start is not StartRule.WHEN_CHEAP
+            and not (job.leaving or queue.has_spent_all(job))
+            and job.job_id not in self._board.merges
+            and job.job_id not in self._board.companions
+            and self._fleet.ready_place(job) is None
+            and self._fleet.coming_place(job) is None
+        )
+
+    def evict_for(self, job: JobView) -> Eviction | None:
+        for borrowed in (False, True):
+            options = [*self._on_nodes(job, borrowed), *self._on_hosts(job, borrowed)]
+            best = min(options, key=lambda one: one.rank, default=None)
+            if best is not None:
+                return self._taken(job, best)
+        return None
+
+    def _taken(self, job: JobView, best: _Option) -> Eviction:
+        self._closed.add(best.aside.place)
+        self._quotas.take(best.pool, job.project_id, best.aside.gpus)
+        for run in best.runs:
+            del self._runs[run.job_id]
+            self._closed.add(run.node_id)
+        return Eviction(best.aside, best.runs, best.words)
+
+    def next_ms(self) -> int | None:
+        """When the first of those that are spared for now has run long enough."""
+        later = (self._spared_until_ms(run) for run in self._runs.values())
+        return min((at_ms for at_ms in later if at_ms > self._now_ms), default=None)
+
+    def _on_nodes(self, job: JobView, borrowed: bool) -> Iterator[_Option]:
+        hosts, need = self._fleet.hosts(job), job.resources
+        part = need.gpus_min, need.cpus_min, need.memory_bytes_min
+        for node_id in sorted(self._on.keys() - self._closed):  # whoever has been asked was on one that is closed
+            node = self._board.nodes.get(node_id)
+            if (
+                node is None
+                or node.project_id != job.project_id
+                or not _takes_jobs(node)
+                or (hosts and node_id not in hosts)
+            ):
+                continue
+            place = self._fleet.place_on(node)
+            if not place.could_fit(need) or not place.welcomes(job):
+                continue
+            free = len(place.free_gpus), place.free_cpus, place.free_memory_bytes
+            pool = node.region if node.provider == JOINED else ""
+            runs = self._leaving(job, pool, need.gpus_min, [node_id], borrowed)
+            spot = [self._spot_job(run, node_id, self._held(run)) for run in runs]
+            yield from self._option(job, SetAside(job.job_id, node_id, need.gpus_min), pool, part, free, spot)
+
+    def _on_hosts(self, job: JobView, borrowed: bool) -> Iterator[_Option]:
+        if job.affinity.beside:
+            return
+        for space in self._hosts:
+            offer = min(
+                (one for one in space.offers if self._may_have(job, one)),
+                key=lambda one: (one.gpu_count, one.key),
+                default=None,
+            )
+            if offer is None or space.place in self._closed or not self._closed.isdisjoint(space.nodes):
+                continue
+            may_leave = self._leaving(job, offer.region, offer.gpu_count, space.nodes, borrowed)
+            units = [self._unit(space, node_id, may_leave) for node_id in space.nodes]
+            spot = [one for one in units if one is not None]
+            aside = SetAside(job.job_id, space.place, offer.gpu_count)
+            yield from self._option(job, aside, offer.region, (offer.gpu_count,), (space.free,), spot)
+
+    def _unit(self, space: HostSpace, node_id: str, may_leave: Collection[EvictableRun]) -> SpotJob | None:
+        """A node is given back as a whole: all that is on it leaves, or nothing does."""
+        runs = self._on.get(node_id, [])
+        if not runs or any(run not in may_leave for run in runs):
+            return None
+        return SpotJob(
+            job_id=node_id,
+            holds={space.place: (space.nodes[node_id],)},
+            gpus=space.nodes[node_id],
+            started_ms=min(run.saving.started_ms for run in runs),
+            saved_ms=self._now_ms,
+            cost=GrowingCost(sum(self._costs[run.job_id].at(self._now_ms) for run in runs)),
+            protected_until_ms=max(map(self._spared_until_ms, runs)),
+        )
+
+    def _leaving(
+        self, job: JobView, pool: str, gpus: int, node_ids: Collection[str], borrowed: bool
+    ) -> list[EvictableRun]:
+        """Who there may be ended for the job, where it is to have so many GPUs."""
+        is_sure = self._quotas.is_sure(pool, job.project_id, gpus)
+        there = (run for node_id in node_ids for run in self._on.get(node_id, ()))
+        return [
+            run
+            for run in there
+            if (run.is_spot and (is_sure or run.project_id == job.project_id))
+            or (borrowed and is_sure and run.project_id != job.project_id)
+        ]
+
+    def _may_have(self, job: JobView, offer: Offer) -> bool:
+        return (
+            offer_fits(job.resources, offer)
+            and is_for(job, offer)
+            and job.caps.allows_hourly(offer.price_per_hour.micros)
+            and job.may_run_at(offer.provider)
+            and offer.key not in job.avoided_offers
+        )
+
+    def _option(
+        self, job: JobView, aside: SetAside, pool: str, part: Amounts, free: Amounts, spot: Sequence[SpotJob]
+    ) -> Iterator[_Option]:
+        place, gpus = aside.place, aside.gpus
+        rooms = [NodeRoom(place, free)]
+        found = choose_victims(GuaranteedNeed(job.job_id, part), rooms, spot, EvictionRule.LOST_WORK, self._now_ms)
+        if not isinstance(found, Victims) or not found.ended:  # nobody: there is room, and it waits for something else
+            return
+        held = {one.job_id: one.holds[place][0] for one in spot}
+        freed = sum(held[ended] for ended in found.ended)
+        left = [run for one in spot if one.job_id in found.ended for run in self._on.get(one.job_id, ())]
+        runs = tuple(left or map(self._runs.__getitem__, found.ended))
+        needs = f"{gpus} GPU{'s' * (gpus != 1)}"
+        fits = f"{free[0]} free and {freed} freed are at least the {needs} that it needs there"
+        quota = self._quotas.words(pool, job.project_id)
+        words = (fits, *([quota] if quota else []), *(self._cost_of(run) for run in runs))
+        yield _Option(aside, pool, runs, words, found.cost_gpu_us, place in self._board.nodes)
+
+    def _cost_of(self, run: EvictableRun) -> str:
+        cost = self._costs[run.job_id]
+        return f"{run.job_id} ends for {gpu_seconds(cost.at(self._now_ms))}, that is {cost.words}"
+
+    def _held(self, run: EvictableRun) -> Amounts:
+        need = self._board.jobs[run.job_id].resources
+        return run.gpus, need.cpus_min, need.memory_bytes_min
+
+    def _spot_job(self, run: EvictableRun, place: str, held: Amounts) -> SpotJob:
+        saved_ms = run.saving.started_ms if run.saving.saved_ms is None else run.saving.saved_ms
+        return SpotJob(
+            job_id=run.job_id,
+            holds={place: held},
+            gpus=run.gpus,
+            started_ms=run.saving.started_ms,
+            saved_ms=saved_ms,
+            cost=self._costs[run.job_id],
+            protected_until_ms=self._spared_until_ms(run),
+        )
+
+    def _spared_until_ms(self, run: EvictableRun) -> int:
+        return run.saving.started_ms + self._least_run_ms
+
+
+def _takes_jobs(node: NodeView) -> bool:
+    return node.state is NodeState.READY and node.tier in SERVERFUL_TIERS
+
+
+def _costs(runs: Sequence[EvictableRun], now_ms: int) -> dict[str, GrowingCost]:
+    habits: PoolHabits = pool_habits([run.saving for run in runs], now_ms)
+    return {run.job_id: cost_of_ending(run.saving, run.gpus, habits, now_ms) for run in runs}

@@ -1,0 +1,331 @@
+"""Jobs on several machines at once get all of their machines, or none (ADR 0100). Pure.
+
+No policy sees such a job, nor the machines that it has or waits for: this goes around every policy. A job's machines
+are of one kind, of one **site**: a pool, a cluster or a region of one provider whose machines reach each other by a
+private network. They are rented together, once all of them are on offer, so that no job ever holds some while it waits
+for others that another one holds. For one that has waited long, as many hosts of a pool are kept as it needs, so that
+they come to be free together: only where it could have all of them, and for one job in each pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from app.core import queue
+from app.core.billing import first_unit
+from app.core.gang_sites import GangRental, Site, has_room, site_of
+from app.core.market import is_for, offer_fits
+from app.core.model.job import PLACEABLE_JOB_STATES
+from app.core.model.node import NodeState
+from app.core.model.offer import Offer
+from app.core.model.plan import AssignGang, GangPlace, ProvisionGang, Release
+from app.core.model.snapshot import JobView, NodeView, Snapshot, versions_of
+from app.core.policies.reasons import duration
+
+MOST_PLACED = 100  # jobs that machines are looked for in one decision: who comes after them comes in the next
+MOST_NODES = 64  # of one job, whatever its row says
+RESERVE_AFTER_MS = 300_000  # that a job has waited, after which own hosts are kept for it
+_KEEPS_MS = 120_000  # that a job which is to be begun again keeps its machines for
+_COMING = frozenset({NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN})
+_FREES = "not all machines of its job can be had"
+
+Claim = AssignGang | ProvisionGang | Release
+
+
+@dataclass(frozen=True, slots=True)
+class GangNode:
+    """A machine that was rented for a job on several. `joins`: its agent can take part in such a job."""
+
+    node_id: str
+    job_id: str
+    host: str = ""
+    joins: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredGangs:
+    """The world as it is for all other jobs, and what is to be done for those on several machines, in this order.
+    `waiting`: why others of them wait. `given_up`: those that let go of machines, as not all could be had.
+    `kept_hosts`: own hosts, as their offers name them, that are kept for one that has waited long. `wake_at_ms`: when
+    to decide anew, though nothing happens."""
+
+    snapshot: Snapshot
+    claims: tuple[Claim, ...] = ()
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    given_up: frozenset[str] = frozenset()
+    kept_hosts: frozenset[str] = frozenset()
+    wake_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyPool:
+    """A pool of own hosts as it would be if nothing ran there: what they would offer, and how many GPUs may be used at
+    once; None: all."""
+
+    name: str
+    offers: tuple[Offer, ...]
+    most_gpus: int | None = None
+
+
+def is_gang(job: JobView) -> bool:
+    """Whether the job runs on several machines at once."""
+    return job.resources.nodes > 1
+
+
+def gather(
+    snapshot: Snapshot,
+    rented: Sequence[GangNode],
+    *,
+    resting: Mapping[str, int] | None = None,
+    pools: Sequence[EmptyPool] = (),
+    patience_ms: int = RESERVE_AFTER_MS,
+) -> GatheredGangs:
+    """Decide on all jobs on several machines. `rented`: the machines that were rented for them. `resting`: jobs that
+    rent nothing before a moment, as they could not have all of theirs. `pools`: of whose hosts some may be kept for who
+    has waited for `patience_ms`."""
+    gangs = [job for job in snapshot.jobs if is_gang(job)]
+    if not gangs:
+        return GatheredGangs(snapshot)
+    gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms)
+    held = {job_id for run in snapshot.runs for job_id in run.job_ids}
+    waiting = [job for job in gangs if job.job_id not in held and job.state in PLACEABLE_JOB_STATES and not job.leaving]
+    waiting.sort(key=queue.edf_key)
+    for job in waiting[:MOST_PLACED]:
+        gathering.place(job)
+    for job in waiting[MOST_PLACED:]:
+        gathering.let_wait(job)
+    return gathering.result({job.job_id for job in gangs})
+
+
+def without_gangs(snapshot: Snapshot) -> Snapshot:
+    """The world without jobs on several machines and the machines that they run on: they only wait."""
+    gangs = {job.job_id for job in snapshot.jobs if is_gang(job)}
+    return _Gathering(snapshot, (), {}, (), 0).result(gangs).snapshot
+
+
+class _Gathering:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        rented: Sequence[GangNode],
+        resting: Mapping[str, int],
+        pools: Sequence[EmptyPool],
+        patience_ms: int,
+    ) -> None:
+        self._seen = snapshot
+        self._resting = resting
+        self._pools = {pool.name: pool for pool in pools}  # those that have not kept hosts for anybody
+        self._patience_ms = patience_ms
+        self._nodes = {node.node_id: node for node in snapshot.nodes}
+        self._occupied = {run.node_id for run in snapshot.runs}
+        self._rented: dict[str, list[GangNode]] = {}
+        for one in sorted(rented, key=lambda one: one.node_id):
+            if one.node_id in self._nodes:
+                self._rented.setdefault(one.job_id, []).append(one)
+        self._networked = {(it.provider, it.tier): it for it in snapshot.traits if it.is_networked}
+        self._offers = list(snapshot.offers)
+        self._by_site: dict[Site, list[Offer]] = {}
+        for offer in self._offers:
+            if (offer.provider, offer.tier) in self._networked:
+                self._by_site.setdefault(site_of(offer), []).append(offer)
+        for offers in self._by_site.values():
+            offers.sort(key=lambda one: (one.price_per_hour.micros, one.gpu_count, one.shared_gpus, one.key))
+        self._claims: list[Claim] = []
+        self._waiting: dict[str, str] = {}
+        self._given_up: set[str] = set()
+        self._kept: set[str] = set()
+        self._kept_hosts: set[str] = set()
+        self._wakes: list[int] = []
+
+    def place(self, job: JobView) -> None:
+        """Begin the job where all its machines are ready; else rent what is missing where all of it is on offer; else
+        let go of what it has, and wait."""
+        now_ms = self._seen.now_ms
+        own = [one for one in self._rented.get(job.job_id, []) if one.node_id not in self._occupied]
+        self._kept |= {one.node_id for one in own}
+        if self._begins(job, own):
+            return
+        rests_until_ms = max(job.not_before_ms, self._resting.get(job.job_id, 0))
+        if rests_until_ms > now_ms:
+            self._wakes.append(rests_until_ms)
+            lets_go = own if rests_until_ms - now_ms > _KEEPS_MS else ()
+            self._wait(job, lets_go, f"tries again in {duration(rests_until_ms - now_ms)}")
+            return
+        best = min(
+            (found for site in self._sites(job, own) if (found := self._completed(job, own, site)) is not None),
+            key=lambda one: one.rank,
+            default=None,
+        )
+        if best is None:
+            self._wait(job, own, self._why_not(job))
+            self._reserve(job)
+        else:
+            self._rent(job, own, best)
+
+    def let_wait(self, job: JobView) -> None:
+        """Others come first. What it has it keeps: there is hardly anything, of a job so far back."""
+        self._kept |= {one.node_id for one in self._rented.get(job.job_id, []) if one.node_id not in self._occupied}
+        self._waiting[job.job_id] = f"waits behind {MOST_PLACED} other jobs on several machines"
+
+    def result(self, gangs: Collection[str]) -> GatheredGangs:
+        """Others see neither the jobs, nor their runs, nor their machines."""
+        theirs = {run.node_id for run in self._seen.runs if any(job_id in gangs for job_id in run.job_ids)}
+        hidden = self._kept | theirs
+        snapshot = replace(
+            self._seen,
+            jobs=tuple(job for job in self._seen.jobs if job.job_id not in gangs),
+            runs=tuple(run for run in self._seen.runs if run.node_id not in theirs),
+            nodes=tuple(node for node in self._seen.nodes if node.node_id not in hidden),
+            offers=tuple(offer for offer in self._offers if offer.host not in self._kept_hosts),
+        )
+        wake_at_ms = min(self._wakes, default=None)
+        given_up, kept = frozenset(self._given_up), frozenset(self._kept_hosts)
+        return GatheredGangs(snapshot, tuple(self._claims), self._waiting, given_up, kept, wake_at_ms)
+
+    def _begins(self, job: JobView, own: Sequence[GangNode]) -> bool:
+        joins = {one.node_id for one in own if one.joins}
+        ready = [node for one in own if self._is_useful(job, node := self._nodes[one.node_id], joins)]
+        by_site: dict[Site, list[NodeView]] = {}
+        for node in ready:
+            by_site.setdefault(site_of(node), []).append(node)
+        whole = [nodes for _, nodes in sorted(by_site.items()) if len(nodes) >= job.resources.nodes]
+        if not whole or job.not_before_ms > self._seen.now_ms:
+            return False
+        taken = whole[0][: job.resources.nodes]
+        count = job.resources.gpus_min
+        places = tuple(GangPlace(node.node_id, node.free_gpus[:count]) for node in taken)
+        why = f"all of its {len(places)} machines are ready"
+        self._claims.append(AssignGang(job.job_id, places, why, versions_of(job, *taken)))
+        return True
+
+    def _sites(self, job: JobView, own: Sequence[GangNode]) -> list[Site]:
+        """Where it could be: where it has machines already, or any that is on offer."""
+        has = {site_of(self._nodes[one.node_id]) for one in own}
+        offered = {site for site, offers in self._by_site.items() if any(self._suits(job, one) for one in offers)}
+        return sorted(has or offered)
+
+    def _completed(self, job: JobView, own: Sequence[GangNode], site: Site) -> GangRental | None:
+        """What is to be rented there so that the job has all; None where that is not to be had."""
+        here = [self._nodes[one.node_id] for one in own if site_of(self._nodes[one.node_id]) == site]
+        useful = {one.node_id for one in own if one.joins}
+        counts = [node for node in here if node.state in _COMING or self._is_useful(job, node, useful)]
+        missing = job.resources.nodes - len(counts)
+        if missing > MOST_NODES:
+            return None
+        if missing <= 0:
+            return GangRental(site, (), tuple(counts), 0)
+        hosts = {one.host for one in own if one.host}
+        offers = (one for one in self._by_site.get(site, ()) if self._suits(job, one))
+        taken: list[Offer] = []
+        for offer in offers:
+            if offer.host in hosts:
+                continue
+            hosts |= {offer.host} - {""}
+            taken += [offer] * (1 if offer.host else missing)
+            if len(taken) >= missing:
+                break
+        if len(taken) < missing:
+            return None
+        taken = taken[:missing]
+        hourly = sum(one.price_per_hour.micros for one in taken) + sum(one.price_per_hour.micros for one in counts)
+        if not self._may_pay(job, taken, hourly):
+            return None
+        return GangRental(site, tuple(taken), tuple(counts), hourly)
+
+    def _is_useful(self, job: JobView, node: NodeView, joins: Collection[str]) -> bool:
+        return node.state is NodeState.READY and node.node_id in joins and has_room(job, node)
+
+    def _may_pay(self, job: JobView, offers: Sequence[Offer], hourly_micros: int) -> bool:
+        """Whether the job's own limits, and budgets, allow all of them together."""
+        if not job.caps.allows_hourly(hourly_micros):
+            return False
+        rules = {(it.provider, it.tier): it.billing for it in self._seen.traits}
+        least = [first_unit(rules[it.provider, it.tier], it.price_per_hour) for it in offers]
+        total = sum(one.micros for one in least)
+        if any(job.refused_by(offer.provider, one) is not None for offer, one in zip(offers, least, strict=True)):
+            return False
+        return job.caps.max_cost is None or job.spent.micros + total <= job.caps.max_cost.micros
+
+    def _rent(self, job: JobView, own: Sequence[GangNode], best: GangRental) -> None:
+        self._let_go(one for one in own if self._nodes[one.node_id] not in best.has)
+        if not best.offers:
+            self._wait(job, (), f"{len(best.has)} machines for it are there or coming, of {job.resources.nodes}")
+            return
+        count = len(best.offers)
+        why = f"rents {count} machines at once" if count > 1 else "rents the machine that is missing"
+        self._claims.append(ProvisionGang(job.job_id, best.offers, why, versions_of(job)))
+        hosts = {one.host for one in best.offers if one.host}
+        if hosts:
+            self._offers = [one for one in self._offers if one.host not in hosts]
+            for site, offers in self._by_site.items():
+                self._by_site[site] = [one for one in offers if one.host not in hosts]
+
+    def _wait(self, job: JobView, own: Sequence[GangNode], why: str) -> None:
+        """What it has is let go: it would be paid for, or missed by others, for nothing."""
+        self._waiting[job.job_id] = why
+        if self._let_go(own):
+            self._given_up.add(job.job_id)
+
+    def _let_go(self, own: Iterable[GangNode]) -> bool:
+        nodes = [self._nodes[one.node_id] for one in own]
+        nodes = [node for node in nodes if node.state is NodeState.READY or node.state in _COMING]
+        self._claims += [Release(node.node_id, _FREES, versions_of(node)) for node in nodes]
+        return bool(nodes)
+
+    def _why_not(self, job: JobView) -> str:
+        need = job.resources
+        what = f"{need.nodes} machines with {need.gpus_min} x {need.gpu_type or 'GPU'} each, on one private network"
+        fitting = [one for one in self._offers if offer_fits(need, one) and is_for(job, one)]
+        if not fitting:
+            return f"waits for {what}: none is to be had now"
+        networked = [one for one in fitting if (one.provider, one.tier) in self._networked]
+        if not networked:
+            others = ", ".join(sorted({one.provider for one in fitting}))
+            return f"waits for {what}: those of {others} do not reach each other"
+        return f"waits for {what}: fewer, or none that its limits allow, are to be had now"
+
+    def _reserve(self, job: JobView) -> None:
+        """A job that has waited long has what is free of own machines kept for it: the first in each pool alone."""
+        since_ms = max(job.submitted_ms, job.not_before_ms)
+        if self._seen.now_ms - since_ms < self._patience_ms:
+            self._wakes.append(since_ms + self._patience_ms)
+            return
+        for name, pool in sorted(self._pools.items()):
+            hosts = self._hosts_for(job, pool)
+            if hosts:
+                self._kept_hosts |= hosts
+                del self._pools[name]
+                told = self._waiting[job.job_id]
+                self._waiting[job.job_id] = f"{told}; {len(hosts)} hosts of {name} are kept for it as they become free"
+                return
+
+    def _hosts_for(self, job: JobView, pool: EmptyPool) -> set[str]:
+        """As many as it has machines, those with the most free GPUs now; none where it could not have all of them even
+        if nothing ran there."""
+        need = job.resources
+        if pool.most_gpus is not None and need.nodes * need.gpus_min > pool.most_gpus:
+            return set()
+        fitting: dict[str, Offer] = {}
+        for offer in sorted(pool.offers, key=lambda one: (one.gpu_count, one.key)):
+            if self._suits(job, offer):
+                fitting.setdefault(offer.host, offer)
+        free: dict[str, int] = {}
+        for offer in self._offers:
+            if offer.host in fitting:
+                free[offer.host] = max(free.get(offer.host, 0), offer.shared_gpus)
+        hosts = sorted(fitting, key=lambda host: (-free.get(host, 0), host))[: need.nodes]
+        hourly = sum(fitting[host].price_per_hour.micros for host in hosts)
+        if len(hosts) < need.nodes or not self._may_pay(job, [fitting[host] for host in hosts], hourly):
+            return set()
+        return set(hosts)
+
+    def _suits(self, job: JobView, offer: Offer) -> bool:
+        return (
+            (offer.provider, offer.tier) in self._networked
+            and offer_fits(job.resources, offer)
+            and is_for(job, offer)
+            and (job.resources.base_image is None or self._networked[offer.provider, offer.tier].takes_images)
+            and offer.key not in job.avoided_offers | job.unreached_offers
+            and offer.host not in self._kept_hosts
+        )

@@ -1,0 +1,153 @@
+"""Whose GPUs of a machine are lent to a job that waits, and when they are given back (ADR 0096). Pure.
+
+A job that is `elastic` asks for a number of GPUs and goes on with fewer while somebody waits for one of them: a GPU at
+a time from whoever has most there, and never the last one. What nobody waits for it has back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from app.core.board import Board
+from app.core.model.job import PLACEABLE_JOB_STATES
+from app.core.model.node import NodeState
+from app.core.model.snapshot import JobView
+from app.core.policies.placement import Fleet, Place
+from app.core.queue import edf_key
+from app.core.resizing import GpusHeld, GpusTold, is_settled
+
+REST_MS = 5_000  # between two changes of one run: each costs it a tenth of a second
+TAKE_MS = 30_000  # a job that has not taken what is free for it by then waits for something else
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticRun:
+    """A run whose training can change its GPUs, and whose owner lends them. `own`: as many as its job asks for.
+    `changed_ms`: since when it holds what it holds. `broken`: GPUs on which no process of it could begin."""
+
+    run_id: str
+    job_id: str
+    node_id: str
+    held: GpusHeld
+    told: GpusTold
+    own: int
+    changed_ms: int
+    broken: tuple[int, ...] = ()
+
+    def is_settled(self, now_ms: int) -> bool:
+        """Whether its training uses what it is to use, and nothing else, and has done so for a while."""
+        return is_settled(self.held, self.told) and not 0 <= now_ms - self.changed_ms < REST_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """The run is to go on with so many GPUs. `to_job_id`: for whom it gives some up; None: it has them back."""
+
+    run: ElasticRun
+    gpus: int
+    to_job_id: str | None
+    reason: str
+
+
+_Quiet: TypeAlias = tuple[Place, Sequence[ElasticRun]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lending:
+    """`declined`: jobs that have left free what was lent to them."""
+
+    lent: tuple[Lent, ...]
+    declined: frozenset[str]
+
+
+def lend(board: Board, runs: Sequence[ElasticRun], waiting: Collection[str], now_ms: int) -> Lending:
+    """What is lent and given back now, of machines on which nothing is under way. `waiting`: the jobs that a decision
+    on this board has left waiting. Each of them is lent to once, the one that is due first before the others, on the
+    machine where that takes the fewest GPUs."""
+    fleet = Fleet(board)
+    quiet = _quiet(board, fleet, runs, now_ms)
+    jobs = sorted(filter(None, map(board.jobs.get, waiting)), key=edf_key)
+    line = [job for job in jobs if job.state in PLACEABLE_JOB_STATES and job.not_before_ms <= now_ms]
+    declined = {
+        job.job_id
+        for place, tenants in quiet
+        for job in line
+        if now_ms - max(run.changed_ms for run in tenants) >= TAKE_MS and _could_take(place, job, fleet)
+    }
+    line = [job for job in line if job.job_id not in declined]
+    found: list[Lent] = []
+    for job in line:
+        taken = _lend_to(job, fleet, quiet)
+        if taken:
+            found += taken
+            quiet = [one for one in quiet if one[0].place_id != taken[0].run.node_id]
+    for place, tenants in quiet:
+        if not any(_could_take(place, job, fleet) for job in line):
+            found += _give_back(place, tenants)
+    return Lending(tuple(found), frozenset(declined))
+
+
+def _quiet(board: Board, fleet: Fleet, runs: Sequence[ElasticRun], now_ms: int) -> list[_Quiet]:
+    """Machines that are there, with those that lend on them, where nothing is under way."""
+    on_node: defaultdict[str, list[ElasticRun]] = defaultdict(list)
+    for run in sorted(runs, key=lambda one: one.run_id):
+        on_node[run.node_id].append(run)
+    return [
+        (fleet.place_on(node), tenants)
+        for node_id, tenants in sorted(on_node.items())
+        if (node := board.nodes.get(node_id)) is not None
+        and node.state is NodeState.READY
+        and all(run.is_settled(now_ms) for run in tenants)
+    ]
+
+
+def _lend_to(job: JobView, fleet: Fleet, quiet: Sequence[_Quiet]) -> list[Lent]:
+    best: list[tuple[ElasticRun, int]] = []
+    fewest = 0
+    for place, tenants in quiet:
+        missing = job.resources.gpus_min - len(place.free_gpus)
+        sizes = _sizes_without(tenants, missing) if missing > 0 else None
+        if sizes is None or (best and missing >= fewest):
+            continue
+        spare = [index for run, size in sizes for index in run.held.indices[size:]]
+        if _could_take(replace(place, free_gpus=(*place.free_gpus, *spare)), job, fleet):
+            best, fewest = [one for one in sizes if one[1] < one[0].held.wanted], missing
+    number = f"{fewest} GPU{'s' * (fewest > 1)}"
+    return [
+        Lent(run, size, job.job_id, f"lends {run.held.wanted - size} of {number} that {job.job_id} waits for")
+        for run, size in best
+    ]
+
+
+def _sizes_without(tenants: Sequence[ElasticRun], count: int) -> list[tuple[ElasticRun, int]] | None:
+    """Their sizes once so many are taken, one at a time, from whoever has most then; None where they have too few."""
+    sizes = {run.run_id: run.held.wanted for run in tenants}
+    for _ in range(count):
+        largest = max(tenants, key=lambda run: sizes[run.run_id])
+        if sizes[largest.run_id] <= 1:
+            return None
+        sizes[largest.run_id] -= 1
+    return [(run, sizes[run.run_id]) for run in tenants]
+
+
+def _could_take(place: Place, job: JobView, fleet: Fleet) -> bool:
+    node = place.node
+    hosts = fleet.hosts(job)
+    is_theirs = node is not None and node.project_id == job.project_id and (not hosts or node.node_id in hosts)
+    return is_theirs and place.takes(job)
+
+
+def _give_back(place: Place, tenants: Sequence[ElasticRun]) -> Iterator[Lent]:
+    """One at a time to whoever has fewest of its own."""
+    sizes = {run.run_id: run.held.wanted for run in tenants}
+    for _ in {*place.free_gpus} - {index for run in tenants for index in run.broken}:
+        short = [run for run in tenants if sizes[run.run_id] < run.own]
+        if not short:
+            break
+        sizes[min(short, key=lambda run: sizes[run.run_id] / run.own).run_id] += 1
+    for run in tenants:
+        if sizes[run.run_id] > run.held.wanted:
+            yield Lent(run, sizes[run.run_id], None, f"has {sizes[run.run_id]} of its {run.own} GPUs again")

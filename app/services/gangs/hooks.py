@@ -1,0 +1,71 @@
+"""Where jobs on several machines take part in the life of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from allpass.wire.agent import RunReport
+from app.core.model.run import RunState
+from app.db.connection import Connection
+from app.db.engine import Database
+from app.db.runs.desired_state import LiveRun, RunOrder
+from app.db.runs.live_runs import lock_run
+from app.db.runs.members import gang_of, gang_size, set_meeting, set_prepared, wake_gang
+from app.ports.clock import IdSource
+from app.services.kit.capability import Capability
+from app.settings import Settings
+
+_BEFORE_RUNNING = (RunState.ASSIGNED, RunState.STARTING)
+
+
+class GangHooks(Capability):
+    async def take_report(
+        self, database: Database, ids: IdSource, report: RunReport, run: LiveRun, *, now_ms: int
+    ) -> None:
+        """Where the first of them can be reached is for the others to know; once all are prepared, all may begin."""
+        if run.node_rank is None or run.state not in _BEFORE_RUNNING:
+            return
+        told = None if report.meeting is None else report.meeting.model_dump()
+        if report.phase != "prepared" and (told is None or run.node_rank):
+            return
+        async with database.transaction() as connection:
+            locked = await lock_run(connection, report.run_id)
+            if locked is None or locked.state not in _BEFORE_RUNNING:
+                return
+            gang = await gang_of(connection, report.run_id)
+            mine = next((one for one in gang if one.run_id == report.run_id), None)
+            if mine is None:
+                return
+            is_news = told is not None and mine.rank == 0 and told != mine.meeting
+            if is_news and told is not None:
+                await set_meeting(connection, mine.run_id, told)
+            if report.phase == "prepared" and not mine.is_prepared:
+                await set_prepared(connection, mine.run_id, now_ms=now_ms)
+                is_news = True
+            if is_news:
+                await wake_gang(connection, gang)
+
+    async def order(
+        self, connection: Connection, settings: Settings, order: RunOrder, *, now_ms: int
+    ) -> Mapping[str, Any]:
+        """Who they are, and where they meet."""
+        if order.node_rank is None:
+            return {}
+        gang = await gang_of(connection, order.run_id)
+        size = await gang_size(connection, order.member_of or order.run_id)
+        meeting = gang[0].meeting if gang and gang[0].rank == 0 else None
+        return {"gang": {"nodes": size, "rank": order.node_rank, "meeting": meeting}}
+
+
+async def wanted_of_gang(connection: Connection, order: RunOrder) -> str | None:
+    """What a run of several is to do otherwise than by itself: nothing before all of them are prepared, and nothing any
+    more when one of them has failed. None: as by itself."""
+    gang = await gang_of(connection, order.run_id)
+    failed = {one.run_id for one in gang if one.exit_told is not None}
+    if failed:
+        return None if order.run_id in failed else "kill"
+    if order.state not in _BEFORE_RUNNING:
+        return None
+    size = await gang_size(connection, order.member_of or order.run_id)
+    return None if len(gang) == size and all(one.is_prepared for one in gang) else "standby"

@@ -1,0 +1,29 @@
+"""Jobs on several machines: what their agents say of where they meet, and are told."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from allpass.wire.base import Message, Response, Unguessed
+
+Port = Annotated[int, Field(ge=1, lt=65_536), Unguessed]
+
+
+class Meeting(Message):
+    """Where the first machine of a job on several is reached by the others: at `port` its agent listens until the job's
+    code begins, and at `code_port`, which is kept free for it, the code."""
+
+    address: str = Field(pattern=r"^[0-9A-Fa-f.:]{2,45}$")
+    port: Port
+    code_port: Port
+    key: str = Field(pattern=r"^[0-9a-f]{64}$", repr=False, description="shown by whoever asks at `port`")
+
+
+class GangSpec(Response):
+    """Of a job on several machines: how many there are, which one this is (0 leads), and where they meet."""
+
+    nodes: int
+    rank: int
+    meeting: Meeting | None = None

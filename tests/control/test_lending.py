@@ -1,0 +1,224 @@
+"""An elastic job lends a GPU to one that waits, through the loop itself, and has it back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from allpass.wire.agent import GpusTold, RunReport
+from app.control.lend import Lender
+from app.core.lending import REST_MS, TAKE_MS
+from app.core.model.health import Chore
+from app.core.model.job import JobState, PauseReason, Resources
+from app.db.tables import allocations, job_events, jobs, runs
+from app.services.runs.apply_run_reports import apply_run_reports
+from tests.control.world import World
+from tests.seeds import resources_json, seed_job, seed_node, seed_run
+
+LABEL = {"lends": "one"}
+
+
+class Pool:
+    """A machine of four GPUs that one job has, whose owner lends them, in a world where nothing can be rented."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def begin(self, **columns: Any) -> None:
+        world = self.world
+        world.cloud.on_offer = []
+        four = resources_json(Resources(gpus_min=4, gpus_max=4))
+        job = {"state": JobState.RUNNING, "epoch": 1, "resources": four, "labels": LABEL, "elastic": True} | columns
+        async with world.database.transaction() as connection:
+            self.node_id = await seed_node(connection, world.project_id, gpu_count=4, cpus=48)
+            self.lender = await seed_job(connection, world.project_id, world.app, **job)
+            held = {"gpu_indices": (0, 1, 2, 3)}
+            self.run_id = await seed_run(connection, world.project_id, self.lender, self.node_id, **held)
+        await self.says(0, 1, 2, 3)
+        await self.decide(REST_MS)
+
+    async def asks(self, gpus: int = 1) -> str:
+        """A job that is to run there and nowhere else."""
+        async with self.world.database.transaction() as connection:
+            columns = {"affinity": {"affinity": LABEL}, "resources": resources_json(Resources(gpus, gpus))}
+            return await seed_job(connection, self.world.project_id, self.world.app, **columns)
+
+    async def decide(self, after_ms: int = 0) -> None:
+        self.world.clock.advance(ms=after_ms)
+        await self.world.beat(self.node_id)
+        await self.world.decide()
+
+    async def says(self, *used: int, leaving: tuple[int, ...] = (), refused: tuple[int, ...] = ()) -> None:
+        gpus = GpusTold(used=list(used), leaving=list(leaving), refused=list(refused))
+        report = RunReport(run_id=self.run_id, job_id=self.lender, epoch=1, phase="running", step=1, gpus=gpus)
+        now_ms = self.world.clock.now_ms()
+        database, ids = self.world.database, self.world.ids
+        await apply_run_reports(database, ids, self.node_id, [report], now_ms=now_ms, fault_budget=3)
+
+    async def size(self) -> tuple[int, list[int]]:
+        """What the lender is to use, and what it holds."""
+        async with self.world.database.transaction() as connection:
+            row = await connection.execute(
+                select(runs.c.wanted_gpus, allocations.c.gpu_indices)
+                .join(allocations, allocations.c.run_id == runs.c.id)
+                .where(runs.c.id == self.run_id, allocations.c.to_ms.is_(None))
+            )
+            wanted, held = row.one()
+        return len(held) if wanted is None else wanted, list(held)
+
+    async def state(self, job_id: str) -> str:
+        return str((await self.world.job(job_id)).state)
+
+    async def told(self) -> list[str]:
+        async with self.world.database.transaction() as connection:
+            of = job_events.c
+            rows = await connection.execute(
+                select(of.kind).where(of.job_id == self.lender, of.kind.like("gpus%")).order_by(of.position)
+            )
+        return list(rows.scalars())
+
+    async def end(self, job_id: str) -> None:
+        """The job's run is over."""
+        async with self.world.database.transaction() as connection:
+            (run_id,) = (
+                await connection.execute(
+                    select(allocations.c.run_id).where(
+                        allocations.c.node_id == self.node_id,
+                        allocations.c.to_ms.is_(None),
+                        allocations.c.run_id != self.run_id,
+                    )
+                )
+            ).scalars()
+            now_ms = self.world.clock.now_ms()
+            await connection.execute(update(allocations).where(allocations.c.run_id == run_id).values(to_ms=now_ms))
+            await connection.execute(update(runs).where(runs.c.id == run_id).values(state="ended", ended_ms=now_ms))
+            await connection.execute(update(jobs).where(jobs.c.id == job_id).values(state="succeeded"))
+
+
+@pytest.fixture
+async def pool(world: World) -> Pool:
+    made = Pool(world)
+    await made.begin()
+    return made
+
+
+async def test_it_is_lent_taken_and_given_back(pool: Pool) -> None:
+    """Each step waits for the training's word; nothing is decided twice."""
+    job_id = await pool.asks()
+    await pool.decide()
+    assert await pool.size() == (3, [0, 1, 2, 3])
+    await pool.decide(REST_MS)
+    assert (await pool.size(), await pool.state(job_id)) == ((3, [0, 1, 2, 3]), "queued")
+    await pool.says(0, 1, 2)
+    await pool.decide()
+    assert (await pool.size(), await pool.state(job_id)) == ((3, [0, 1, 2]), "starting")
+    await pool.decide(60_000)
+    assert await pool.size() == (3, [0, 1, 2])
+    await pool.end(job_id)
+    await pool.decide()
+    assert await pool.size() == (4, [0, 1, 2, 3])
+    await pool.says(0, 1, 2, 3)
+    await pool.decide(60_000)
+    assert await pool.size() == (4, [0, 1, 2, 3])
+    assert await pool.told() == ["gpus_lent", "gpus_changed", "gpus_given_back", "gpus_changed"]
+
+
+async def test_it_looks_again_by_itself_while_something_is_owed(pool: Pool) -> None:
+    """What rests now is due soon, although nothing else happens until then."""
+    lender = pool.world.control.loop._lender
+    await pool.decide()
+    assert lender.wake_at_ms is None
+    await pool.asks()
+    await pool.decide()
+    assert lender.wake_at_ms == pool.world.clock.now_ms() + REST_MS
+
+
+@pytest.mark.parametrize(
+    ("columns", "run"),
+    [
+        ({"elastic": False}, {}),
+        ({"pause_reason": PauseReason.USER}, {}),
+        ({}, {"gpus_told": None}),
+        ({}, {"gpus_told": {"used": "all"}}),
+        ({"resources": {"gpus_min": "four"}}, {}),
+    ],
+    ids=["not elastic", "about to pause", "has not said", "said nonsense", "a row of another release"],
+)
+async def test_of_others_nothing_is_lent(pool: Pool, columns: dict[str, Any], run: dict[str, Any]) -> None:
+    async with pool.world.database.transaction() as connection:
+        if columns:
+            await connection.execute(update(jobs).where(jobs.c.id == pool.lender).values(columns))
+        if run:
+            await connection.execute(update(runs).where(runs.c.id == pool.run_id).values(run))
+    await pool.asks()
+    await pool.decide(60_000)
+    assert await pool.told() == []
+
+
+async def test_who_never_takes_it_is_lent_it_once(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy that has the job wait for something else: the lender has its GPU back, and keeps it for a while."""
+    from app.core.policies.plan_builder import PlanBuilder
+
+    monkeypatch.setattr(PlanBuilder, "ready_place", lambda self, job, most=0: None)
+    await pool.asks()
+    await pool.decide()
+    await pool.says(0, 1, 2)
+    for _ in range(4):
+        await pool.decide(TAKE_MS // 3)
+    assert await pool.size() == (4, [0, 1, 2, 3])
+    await pool.says(0, 1, 2, 3)
+    for _ in range(4):
+        await pool.decide(REST_MS)
+    assert await pool.told() == ["gpus_lent", "gpus_changed", "gpus_given_back", "gpus_changed"]
+
+
+async def test_a_gpu_on_which_nothing_can_begin_is_not_given_back_again(pool: Pool) -> None:
+    """Else it would be tried every few seconds for as long as the job lives."""
+    job_id = await pool.asks()
+    await pool.decide()
+    await pool.says(0, 1, 2)
+    await pool.decide()
+    await pool.end(job_id)
+    await pool.decide(REST_MS)
+    await pool.says(0, 1, 2, refused=(3,))
+    await pool.says(0, 1, 2)
+    for _ in range(4):
+        await pool.decide(REST_MS)
+    assert await pool.size() == (3, [0, 1, 2])
+    assert (await pool.told()).count("gpus_given_back") == 1
+
+
+async def test_its_owner_may_ask_for_another_number_meanwhile(pool: Pool) -> None:
+    """That is what it has from then on, and comes back to."""
+    from app.services.sizes.resize_job import resize_job
+
+    job_id = await pool.asks()
+    await pool.decide()
+    await pool.says(0, 1, 2)
+    await pool.decide()
+    async with pool.world.database.transaction() as connection:
+        now_ms = pool.world.clock.now_ms()
+        await resize_job(connection, pool.world.ids, pool.world.project_id, pool.lender, 2, now_ms=now_ms)
+    await pool.says(0, 1)
+    await pool.end(job_id)
+    await pool.decide(60_000)
+    assert await pool.size() == (2, [0, 1])
+
+
+async def test_what_fails_of_it_is_its_own(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decision it follows is enacted and told as ever."""
+
+    async def fails(self: Lender, snapshot: object, plan: object) -> None:
+        raise ValueError("nothing can be lent")
+
+    job_id = await pool.asks()
+    await pool.decide()
+    lender = pool.world.control.loop._lender
+    assert lender.wake_at_ms is not None
+    monkeypatch.setattr(Lender, "_lend", fails)
+    await pool.decide(2 * REST_MS)
+    assert lender.wake_at_ms is None  # else what was due then is due at once, again and again
+    assert (await pool.world.job(job_id)).wait_reason
+    assert Chore.LEND in str(pool.world.control.context.health.__dict__)

@@ -1,0 +1,186 @@
+"""Jobs on several machines of a pool, with real torch.distributed processes: begun together, moved, and begun again
+after one of the machines is lost, at exact steps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import allpass
+from app.stack.supervisor import Clouds, Stack, StackOptions
+from tests.e2e.conftest import client_of
+from tests.e2e.own_hosts import OwnHostProcess
+from tests.e2e.service import EXAMPLES, Service, environment, processes, until
+from tests.folders import open_to_all
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+SCRIPT = "two_machines.py"
+LONG = {"steps": 120, "step_ms": 50}
+
+
+class Lab:
+    """A stack without a cloud, and three hosts with a GPU each in the pool `lab`."""
+
+    def __init__(self, service: Service, hosts: dict[str, OwnHostProcess]) -> None:
+        self.service = service
+        self.hosts = hosts
+
+    def submit(self, **parameters: Any) -> allpass.Job:
+        return self.service.submit(SCRIPT, {**LONG, **parameters}, nodes=2)
+
+    def host_with(self, job: allpass.Job, rank: int) -> OwnHostProcess:
+        """The host on which this process of the job is."""
+
+        def look() -> OwnHostProcess | None:
+            for host in self.hosts.values():
+                for pid in host.machine_processes():
+                    found = environment(pid)
+                    if found.get("ALLPASS_JOB_ID") == job.id and found.get("ALLPASS_NODE_RANK") == str(rank):
+                        return host
+            return None
+
+        return until(f"process {rank} of {job.id}", look)
+
+    def running(self, job: allpass.Job, step: int = 5) -> None:
+        self.service.wait_for(job, "steps", lambda info: info.status == "running" and (info.step or 0) > step)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    settings = {"ALLPASS_UNREACHABLE_AFTER_S": "6"}
+    with open_to_all() as folder:
+        stack = Stack(StackOptions(folder / "data", port=0, clouds=Clouds.NONE, settings=settings), tell=print)
+        stack.start()
+        hosts = {name: OwnHostProcess(folder, name) for name in ("one", "two", "three")}
+        try:
+            with client_of(stack.layout.client_file) as client:
+                client.create_pool("lab")
+                token = client.create_pool_token("lab", joins=3).token
+                for host in hosts.values():
+                    done = host.join(client.url, token)
+                    assert done.returncode == 0, done.stderr
+                yield Lab(Service(stack, client), hosts)
+        finally:
+            for host in hosts.values():
+                host.clear()
+            stack.stop()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    """The losses of two processes that nobody interrupts."""
+    return losses_of_two(tmp_path_factory.mktemp("alone"), LONG["steps"])
+
+
+def losses_of_two(folder: Path, steps: int) -> dict[int, float]:
+    import json
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    (folder / "parameters.json").write_text(json.dumps({"steps": steps}))
+    started = []
+    for rank in range(2):
+        (folder / str(rank)).mkdir()
+        environ = {
+            **os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+            "GLOO_SOCKET_IFNAME": "lo", "ALLPASS_PARAMETERS_FILE": str(folder / "parameters.json"),
+            "ALLPASS_METRICS_FILE": str(folder / str(rank) / "metrics.jsonl"),
+            "ALLPASS_OUTPUT_DIR": str(folder / str(rank)), "ALLPASS_CHECKPOINT_DIR": str(folder / str(rank)),
+            "PYTHONPATH": os.pathsep.join([str(EXAMPLES.parent / "sdk"), os.environ.get("PYTHONPATH", "")]),
+        }  # fmt: skip
+        command = [sys.executable, str(EXAMPLES / SCRIPT)]
+        started.append(subprocess.Popen(command, env=environ, cwd=folder / str(rank)))
+    assert [process.wait(120) for process in started] == [0, 0]
+    lines = [json.loads(line) for line in (folder / "0" / "metrics.jsonl").read_text().splitlines()]
+    return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+
+def losses(job: allpass.Job) -> dict[int, float]:
+    return {point.step: point.values["loss"] for point in job.metrics()}
+
+
+def test_both_machines_begin_together_and_end_together(lab: Lab, alone: dict[int, float]) -> None:
+    job = lab.submit(step_ms=0)
+    info = lab.service.wait_for_end(job)
+    assert info.status == "succeeded", lab.service.story(job)
+    assert losses(job) == alone
+    until("an empty pool", lambda: not any(host.machine_processes() for host in lab.hosts.values()), within_s=120)
+
+
+def test_a_machine_is_lost_and_all_go_on_from_the_last_checkpoint(lab: Lab, alone: dict[int, float]) -> None:
+    """The others are told at once; a third host takes the lost one's place, and no loss differs."""
+    job = lab.submit(step_ms=60)
+    lab.running(job)
+    lost = lab.host_with(job, 1)
+    lost.unplug()
+    info = lab.service.wait_for_end(job)
+    assert info.status == "succeeded", lab.service.story(job)
+    assert losses(job) == alone
+    told = [event.message for event in job.events()]
+    assert any(message.startswith("machine 1 of its job is silent") for message in told), told
+    lost.start()
+
+
+def test_a_process_of_one_machine_that_is_killed_costs_a_beginning_from_the_last_checkpoint(
+    lab: Lab, alone: dict[int, float]
+) -> None:
+    job = lab.submit(step_ms=60)
+    lab.running(job)
+    (pid,) = (
+        pid
+        for pid in lab.host_with(job, 1).machine_processes()
+        if environment(pid).get("ALLPASS_NODE_RANK") == "1" and pid in processes()
+    )
+    os.kill(pid, signal.SIGKILL)
+    info = lab.service.wait_for_end(job)
+    assert info.status == "succeeded", lab.service.story(job)
+    assert losses(job) == alone
+
+
+def test_paused_and_resumed_it_goes_on_at_the_exact_step(lab: Lab, alone: dict[int, float]) -> None:
+    """All processes stop at the same step, whichever was asked first; the server dies meanwhile."""
+    job = lab.submit()
+    lab.running(job)
+    job.pause()
+    info = lab.service.wait_for(job, "pause", lambda info: info.status == "paused")
+    lab.service.crash_server()
+    lab.service.restart_server()
+    job.resume()
+    done = lab.service.wait_for_end(job)
+    assert (done.status, done.faults) == ("succeeded", 0), lab.service.story(job)
+    assert losses(job) == alone
+    assert f"after step {info.step}" in "\n".join(job.logs())
+
+
+def test_a_drained_host_is_left_by_the_whole_job(lab: Lab, alone: dict[int, float]) -> None:
+    job = lab.submit()
+    lab.running(job)
+    leaving = lab.host_with(job, 1)
+    lab.service.client.drain_pool("lab", host=leaving.name, within_s=60)
+    done = lab.service.wait_for_end(job)
+    assert (done.status, done.faults) == ("succeeded", 0), lab.service.story(job)
+    assert losses(job) == alone
+    until("an empty host", lambda: not leaving.machine_processes())
+
+
+def test_the_code_of_a_further_machine_that_fails_ends_the_job_with_its_words(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, time\nif os.environ['ALLPASS_NODE_RANK'] == '1':\n    raise ValueError('no such column')\n"
+        "time.sleep(60)\n"
+    )
+    app = allpass.build("fails-there", "ada", code=str(tmp_path / "train.py"), client=lab.service.client)
+    job = app.run(soft_deadline="6hr", template={"nodes": 2})
+    assert isinstance(job, allpass.Job)
+    info = lab.service.wait_for_end(job)
+    assert info.status == "failed", lab.service.story(job)
+    assert info.message == "machine 1 of its job: exit code 1: ValueError: no such column"

@@ -1,0 +1,103 @@
+"""`allpass pool` and what is told of a pool's price for spot jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner, Result
+
+from allpass.cli import main as cli
+from allpass.client import AsyncClient, Client
+from allpass.errors import InvalidInput
+from tests.sdk.fake_service import KEY, NOW, FakeService, json_of, ok, served
+
+
+class OnePool(FakeService):
+    """Pool `lab`, whose GPUs cost a dollar an hour."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool: dict[str, Any] = {
+            **{"name": "lab", "launcher": "joined", "state": "open", "price_per_gpu_hour": 1_000_000, "preference": 0},
+            **{"projects": [], "hours": "", "most_gpus": None, "labels": {}, "hosts": [], "drains_at": None},
+            "created_at": NOW,
+        }
+        self.asked: dict[str, Any] = {}
+
+    def _route(self, request: httpx.Request) -> httpx.Response:
+        if not request.url.path.startswith("/v1/pools"):
+            return super()._route(request)
+        if request.method != "GET":
+            self.asked = json_of(request)
+            self.pool |= {
+                name: value for name, value in self.asked.items() if name in ("spot_share", "name", "grace_s")
+            }
+        if request.url.path == "/v1/pools" and request.method == "GET":
+            return ok({"data": [self.pool], "next_cursor": None})
+        return ok(self.pool)
+
+
+@pytest.fixture
+def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OnePool]:
+    service = OnePool()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    with served(service) as url:
+        monkeypatch.setenv("ALLPASS_URL", url)
+        monkeypatch.setenv("ALLPASS_API_KEY", KEY)
+        yield service
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(cli.app, list(words))
+
+
+def test_what_spot_jobs_pay_is_settled_and_told_beside_the_price(live: OnePool) -> None:
+    """An older service says nothing of it: then all pay the price."""
+    assert "price      $1.00/h per GPU\n" in call("pool", "show", "lab").stdout
+    made = call("pool", "create", "lab", "--price", "1", "--spot-share", "0.3")
+    assert live.asked == {"name": "lab", "price_usd": 1.0, "spot_share": 0.3}
+    assert "$1.00/h per GPU; spot jobs $0.30/h (0.3 of it)" in made.stdout
+    assert "$1.00/h, spot $0.30/h" in call("pool", "list").stdout
+    call("pool", "set", "lab", "--spot-share", "0")
+    assert live.asked == {"spot_share": 0.0}
+    assert "spot jobs $0.00/h (0 of it)" in call("pool", "show", "lab").stdout
+    assert "spot" not in call("pool", "set", "lab", "--spot-share", "1").stdout
+
+
+@pytest.mark.parametrize("share", ["1.01", "-0.1", "half", "nan", "inf", "", "30%", "9" * 400])
+def test_what_is_no_share_is_refused_before_anybody_is_asked(live: OnePool, share: str) -> None:
+    """With the option, the value and what would be one."""
+    refused = call("pool", "set", "lab", "--spot-share", share)
+    assert refused.exit_code == 2
+    assert f"--spot-share: {share!r} is no share of the price" in " ".join(refused.output.split())
+    assert live.asked == {}
+
+
+def test_how_long_jobs_have_to_leave_is_settled_and_told(live: OnePool) -> None:
+    """With a unit, or in seconds; `usual` takes it back; too short or too long is told before anybody is asked."""
+    assert "grace" not in call("pool", "show", "lab").stdout
+    assert "grace      5m 00s for jobs that leave for another one" in call("pool", "set", "lab", "--grace", "5m").stdout
+    assert live.asked == {"grace_s": 300}
+    call("pool", "create", "lab", "--grace", "45")
+    assert live.asked == {"name": "lab", "grace_s": 45}
+    call("pool", "set", "lab", "--grace", "usual")
+    live.asked, settled = {}, live.asked
+    assert settled == {"grace_s": None}
+    for wrong in ("9s", "11m", "5", "soon", "-1s", "0"):
+        refused = call("pool", "set", "lab", "--grace", wrong)
+        assert (refused.exit_code, "--grace: " in refused.output) == (2, True), refused.output
+    assert live.asked == {}
+
+
+async def test_both_clients_settle_it(live: OnePool) -> None:
+    with Client() as client:
+        assert client.create_pool("lab", price_usd=1.0, spot_share=0.25).spot_share == 0.25
+        with pytest.raises(InvalidInput, match="spot_share: 2"):
+            client.change_pool("lab", spot_share=2.0)
+    async with AsyncClient() as client:
+        assert (await client.change_pool("lab", spot_share=0.5)).spot_share == 0.5

@@ -1,0 +1,58 @@
+"""Processes of a distributed training agree on when to stop; one that trains alone answers for itself."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+_SCRIPT = """
+import os, signal, sys
+from allpass import training
+
+distributed = sys.argv[1] == "gloo"
+if distributed:
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+rank = int(os.environ.get("RANK", "0"))
+training.session()
+for step in range(1, 100):
+    if step == 7 and rank == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGTERM)  # this one alone is asked
+    if training.stop_together():
+        print("left", rank, step, flush=True)
+        sys.exit(training.EXIT_STOPPED)
+"""
+
+
+def played(kind: str, world: int, asked: int) -> list[str]:
+    """What each of the processes says, by rank."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    started = []
+    for rank in range(world):
+        environ = {
+            **os.environ, "PYTHONPATH": str(ROOT / "sdk"), "RANK": str(rank), "WORLD_SIZE": str(world),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo",
+        }  # fmt: skip
+        argv = [sys.executable, "-c", _SCRIPT, kind, str(asked)]
+        started.append(subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, text=True))
+    said = [process.communicate(timeout=120)[0].strip() for process in started]
+    assert {process.returncode for process in started} == {75}
+    return said
+
+
+def test_alone_it_is_what_stop_requested_says() -> None:
+    assert played("alone", 1, 0) == ["left 0 7"]
+
+
+@pytest.mark.parametrize("asked", [0, 2])
+def test_all_stop_after_the_same_step_whichever_was_asked(asked: int) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: `./allpass test` installs it")
+    assert played("gloo", 3, asked) == [f"left {rank} 7" for rank in range(3)]

@@ -1,0 +1,28 @@
+"""Guaranteed and spot jobs over drawn histories, decided by what the control loop calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core import set_aside
+from app.simulator.classes import eviction_histories
+from app.simulator.classes.eviction_histories import play_eviction_history
+
+
+def test_whoever_leaves_makes_room_that_is_used(sweep: bool) -> None:
+    """No GPU is two runs', nobody leaves before its time or for nothing, on nodes and on hosts, under four policies."""
+    played = [play_eviction_history(seed) for seed in range(10_000 if sweep else 60)]
+    assert [one for one in played if one.breaches] == []
+    assert sum(one.served for one in played) > len(played) // 2
+    assert sum(one.evicted for one in played) > len(played) // 2
+
+
+def test_the_watch_sees_who_leaves_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where what the same decision has given out counts as free, somebody leaves in vain."""
+    monkeypatch.setattr(eviction_histories, "places_of", lambda plan: frozenset())
+    assert any(play_eviction_history(seed).breaches for seed in (220, 540, 577))
+
+
+def test_the_watch_sees_who_comes_to_a_node_that_is_being_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(set_aside._Keeping, "_shut", lambda self, node: None)
+    assert any(play_eviction_history(seed).breaches for seed in (96, 402, 442))

@@ -1,0 +1,30 @@
+"""Drawn histories of jobs on several machines keep what they promise; more of them with `--sweep`."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.gangs import GatheredGangs
+from app.simulator.classes import gang_histories
+from app.simulator.classes.gang_histories import play_gang_history
+
+
+def test_histories_are_kept(request: pytest.FixtureRequest) -> None:
+    """A job on several machines has all or none, nothing half rented stays so, and everything that could run has run.
+    Something happens in them, too."""
+    number = 1_000 if request.config.getoption("--sweep") else 40
+    found = [play_gang_history(seed) for seed in range(number)]
+    assert [(one.seed, one.breaches) for one in found if one.breaches] == []
+    assert sum(one.gangs_begun for one in found) > 10 * number
+    assert sum(one.lost for one in found) > 0
+
+
+def test_a_history_is_the_same_again() -> None:
+    assert play_gang_history(7, steps=20) == play_gang_history(7, steps=20)
+
+
+def test_a_play_in_which_policies_see_such_jobs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gang_histories, "gather", lambda snapshot, *_, **__: GatheredGangs(snapshot))
+    found = play_gang_history(3)
+    assert any("a policy has placed" in one for one in found.breaches)
+    assert any("of its machines" in one for one in found.breaches)

@@ -161,7 +161,8 @@ async def test_a_throttled_call_is_not_repeated_by_the_client(emulator: Recorded
 @pytest.mark.parametrize("needs_client", [False, True])
 async def test_a_build_may_or_may_not_go_on_when_its_client_leaves(emulator: Recorded, needs_client: bool) -> None:
     """Nobody outside Modal knows which: both are played, and asking again is right in both."""
-    emulator.grounds.switches.set({"build_needs_client": needs_client, "image_build_ms": 3_000})
+    build_ms = 60_000 if needs_client else 3_000
+    emulator.grounds.switches.set({"build_needs_client": needs_client, "image_build_ms": build_ms})
     provider = provider_at(emulator.url)
 
     def builds() -> list[tuple[str, int]]:
@@ -170,11 +171,13 @@ async def test_a_build_may_or_may_not_go_on_when_its_client_leaves(emulator: Rec
 
     left = asyncio.create_task(provider.build_image("allpass/node:left"))
     await _until(lambda: emulator.headers("ImageJoinStreaming") != [])
+    await provider.find("node_0")  # once this later call is answered, the emulator has begun to wait for the build
     (first,) = builds()
     left.cancel()
     await asyncio.gather(left, return_exceptions=True)
     if needs_client:
         await _until(lambda: builds() == [])
+    emulator.grounds.switches.set({"image_build_ms": 100})
     await provider.build_image("allpass/node:left")
     (second,) = builds()
     assert (second != first) is needs_client

@@ -64,8 +64,8 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class StandbyTime:
-    """From this instant until a run holds the node again (`to_ms`; None: not yet) its GPUs are lent to others. `parts`: of
-    its price, in millionths, what is not paid for that."""
+    """From this instant until a run holds the node again (`to_ms`; None: not yet) its GPUs are lent to others. `parts`:
+    of its price, in millionths, what is not paid for that."""
 
     from_ms: int
     to_ms: int | None

@@ -43,9 +43,9 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Standby:
-    """`left_ms`: since when its job has left its GPUs; `called_ms`: since when they are to be its own again; `over_why`:
-    why it does not come back to them. `left_step`: the job's step when it left. `lent_gpus`: of its machine, on its
-    host. `holders`: who has some of these."""
+    """`left_ms`: since when its job has left its GPUs; `called_ms`: since when they are to be its own again;
+    `over_why`: why it does not come back to them. `left_step`: the job's step when it left. `lent_gpus`: of its machine,
+    on its host. `holders`: who has some of these."""
 
     standby_id: str
     job_id: str

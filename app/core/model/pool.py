@@ -32,8 +32,8 @@ class Pool:
     what runs there has to be gone, and nothing new comes; None: it takes jobs. `quotas`: of how many of its GPUs a
     project is sure, by the project's id; empty: nobody of any, and any guaranteed job may have spot jobs leave.
     `spot_parts`: what spot jobs pay of its price, in millionths. `grace_ms`: how long a job has to save that leaves its
-    hosts for another one; None: as long as anywhere. `rebate_parts`: of its price, in millionths, what a job that stands
-    by does not pay."""
+    hosts for another one; None: as long as anywhere. `rebate_parts`: of its price, in millionths, what a job that
+    stands by does not pay."""
 
     name: str
     launcher: str = JOINED

@@ -181,8 +181,8 @@ _Indices = dict[str, tuple[int, ...]]
 
 
 async def _taken(connection: AsyncConnection) -> tuple[_Indices, _Indices]:
-    """By host: GPUs that machines have, and those that are lent by jobs which stand by. Two may have one, a machine that
-    was called back and the one that leaves it: it counts once."""
+    """By host: GPUs that machines have, and those that are lent by jobs which stand by. Two may have one: a machine
+    that was called back, and the one that leaves it."""
     of = host_machines.c
     is_lent = exists().where(standbys.c.node_id == of.node_id, is_lending()).label("is_lent")
     rows = await connection.execute(select(of.host_id, of.gpu_indices, is_lent).where(of.ended_ms.is_(None)))

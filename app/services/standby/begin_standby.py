@@ -23,6 +23,7 @@ from app.db.standby.standbys import StandbyRow, add_standby, change_standby, hos
 from app.db.transitions import Event, add_job_event
 from app.errors import Conflict, InvalidInput, NotFound
 from app.ports.clock import IdSource
+from app.services.jobs.compose_job import deadline_ms
 from app.services.moves.ask_to_save import ask_to_save
 
 NOT_LENDABLE = "not_lendable"
@@ -88,6 +89,14 @@ async def begin_standby(
     await ask_to_save(connection, job_id, why if risk.loss is None else f"{why}; {risk.loss}", now_ms=now_ms)
     await add_job_event(connection, job_id, _told(row, node), now_ms=now_ms)
     return row
+
+
+def read_until(text: str, now_ms: int) -> int:
+    """The end of a window: a time from now, or an instant with its zone. Raises InvalidInput."""
+    try:
+        return deadline_ms(text, now_ms)
+    except InvalidInput as error:
+        raise InvalidInput(error.message.replace("soft_deadline", "until", 1), param="until") from None
 
 
 def _check_window(until_ms: int, now_ms: int) -> None:

@@ -32,7 +32,7 @@ async def end_standby(connection: Connection, project_id: str, job_id: str, *, n
         raise NotFound(f"there is no job {job_id!r} in this project")
     row = await open_standby_of(connection, job_id)
     if row is None:
-        raise Conflict(f"{job_id} does not stand by (allpass standby {job_id} --for 8h has it do so)")
+        raise Conflict(f"{job_id} does not stand by (allpass standby {job_id} --until 8h has it do so)")
     return await _call(connection, row, OWNER_CALLS, now_ms=now_ms)
 
 

@@ -14,7 +14,7 @@ from app.core.model.health import Chore
 from app.core.model.node import NodeState
 from app.core.model.plan import Waiting
 from app.core.model.snapshot import Snapshot
-from app.core.standby import Holder, OverStandby, Standby, StandbyClaim, StoodBy, out_of_sight, stand_by
+from app.core.standby import Holder, OverStandby, StandbyClaim, StandbyView, StoodBy, out_of_sight, stand_by
 from app.db.connection import Connection
 from app.db.decisions.enactment import set_wait_reasons
 from app.db.standby.standbys import as_seen, open_standbys
@@ -46,7 +46,7 @@ class StandbyKeeper:
         await each_by_itself(context, Chore.STANDBY, [found], lambda it: self._follow(seen, it, now_ms), named=_all)
         return replace(seen, snapshot=found.snapshot)
 
-    def _look(self, snapshot: Snapshot, standbys: Sequence[Standby]) -> StoodBy:
+    def _look(self, snapshot: Snapshot, standbys: Sequence[StandbyView]) -> StoodBy:
         """Of all, or of those alone over which it does not fail: the others stay where they are, out of sight."""
         try:
             return stand_by(snapshot, standbys)
@@ -67,10 +67,10 @@ class StandbyKeeper:
         """Each by itself: what fails of one is tried again with the next decision."""
         context = self._context
 
-        async def call(connection: Connection, standby: Standby) -> bool:
+        async def call(connection: Connection, standby: StandbyView) -> bool:
             return await call_back(connection, standby, now_ms=now_ms)
 
-        async def clear(connection: Connection, one: tuple[Standby, Holder]) -> None:
+        async def clear(connection: Connection, one: tuple[StandbyView, Holder]) -> None:
             await clear_holder(connection, context.ids, *one, now_ms=now_ms)
 
         async def give(connection: Connection, over: OverStandby) -> None:
@@ -103,7 +103,7 @@ def _has_to_go(holder: Holder) -> bool:
     return bool(holder.to_ask) or (not holder.job_ids and holder.state not in _ENDS_BY_ITSELF)
 
 
-def _job_of(standby: Standby) -> str:
+def _job_of(standby: StandbyView) -> str:
     return standby.job_id
 
 

@@ -42,10 +42,10 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Standby:
+class StandbyView:
     """`left_ms`: since when its job has left its GPUs; `called_ms`: since when they are to be its own again;
-    `over_why`: why it does not come back to them. `left_step`: the job's step when it left. `lent_gpus`: of its machine,
-    on its host. `holders`: who has some of these."""
+    `over_why`: why it does not come back to them. `left_step`: the job's step when it left. `lent_gpus`: of its
+    machine, on its host. `holders`: who has some of these."""
 
     standby_id: str
     job_id: str
@@ -69,7 +69,7 @@ class Standby:
 class OverStandby:
     """It ends now. `is_back`: the job trains again where it did."""
 
-    standby: Standby
+    standby: StandbyView
     why: str
     is_back: bool = False
 
@@ -81,8 +81,8 @@ class StoodBy:
     `over`: of which nothing is left to do; `waits`: what these jobs wait for, by id."""
 
     snapshot: Snapshot
-    calls: tuple[Standby, ...] = ()
-    clears: tuple[Standby, ...] = ()
+    calls: tuple[StandbyView, ...] = ()
+    clears: tuple[StandbyView, ...] = ()
     claims: tuple[StandbyClaim, ...] = ()
     given_up: tuple[OverStandby, ...] = ()
     over: tuple[OverStandby, ...] = ()
@@ -90,7 +90,7 @@ class StoodBy:
     wake_at_ms: int | None = None
 
 
-def stand_by(snapshot: Snapshot, standbys: Sequence[Standby]) -> StoodBy:
+def stand_by(snapshot: Snapshot, standbys: Sequence[StandbyView]) -> StoodBy:
     """What becomes of each now. `standbys` are those that are not over."""
     found = _StandingBy(snapshot)
     for one in sorted(standbys, key=lambda it: it.standby_id):
@@ -98,7 +98,7 @@ def stand_by(snapshot: Snapshot, standbys: Sequence[Standby]) -> StoodBy:
     return found.result()
 
 
-def out_of_sight(snapshot: Snapshot, standbys: Sequence[Standby]) -> Snapshot:
+def out_of_sight(snapshot: Snapshot, standbys: Sequence[StandbyView]) -> Snapshot:
     """The world without these, whatever is to become of them: nobody is given anything that may be lent."""
     job_ids = {one.job_id for one in standbys if one.left_ms is not None}
     node_ids = {one.node_id for one in standbys if one.left_ms is not None}
@@ -122,15 +122,15 @@ class _StandingBy:
         self._on = {job_id: run.node_id for run in snapshot.runs for job_id in run.job_ids}
         self._spot_only: set[str] = set()
         self._hidden: set[str] = set()
-        self._calls: list[Standby] = []
-        self._clears: list[Standby] = []
+        self._calls: list[StandbyView] = []
+        self._clears: list[StandbyView] = []
         self._claims: list[StandbyClaim] = []
         self._given_up: list[OverStandby] = []
         self._over: list[OverStandby] = []
         self._waits: dict[str, str] = {}
         self._wakes: list[int] = []
 
-    def look_at(self, one: Standby) -> None:
+    def look_at(self, one: StandbyView) -> None:
         node = self._nodes.get(one.node_id)
         self._spot_only |= {holder.node_id for holder in one.holders}
         if one.left_ms is None:
@@ -172,7 +172,7 @@ class _StandingBy:
             min(self._wakes, default=None),
         )
 
-    def _wait(self, one: Standby, job: JobView, node: NodeView) -> None:
+    def _wait(self, one: StandbyView, job: JobView, node: NodeView) -> None:
         """It is lent, or to come back."""
         self._shut(node)
         if one.called_ms is None and one.until_ms > self._now_ms:
@@ -190,10 +190,10 @@ class _StandingBy:
         else:
             self._bring_back(one, job)
 
-    def _lent(self, one: Standby) -> str:
+    def _lent(self, one: StandbyView) -> str:
         return f"stands by: spot jobs use {one.used} of its {one.lent_gpus} GPUs, until {written(one.until_ms)}"
 
-    def _bring_back(self, one: Standby, job: JobView) -> None:
+    def _bring_back(self, one: StandbyView, job: JobView) -> None:
         self._hide(one, "comes back from standing by: its GPUs are free")
         node = next(it for it in self._seen.nodes if it.node_id == one.node_id)
         gpus = node.free_gpus[: job.resources.gpus_min]
@@ -205,7 +205,7 @@ class _StandingBy:
             return
         self._claims.append(Assign(job.job_id, node.node_id, gpus, _BACK, versions_of(job, node)))
 
-    def _settle(self, one: Standby, job: JobView | None, place: str) -> None:
+    def _settle(self, one: StandbyView, job: JobView | None, place: str) -> None:
         """It has a run again: it is back once that has made a step, or has run for a while."""
         if place != one.node_id:
             self._over.append(OverStandby(one, "it has another place"))
@@ -216,7 +216,7 @@ class _StandingBy:
             else:
                 self._wakes.append(one.running_ms + SETTLED_MS)
 
-    def _give_up(self, one: Standby, node: NodeView, why: str) -> None:
+    def _give_up(self, one: StandbyView, node: NodeView, why: str) -> None:
         self._given_up.append(OverStandby(one, why))
         self._shut(node)
 
@@ -225,7 +225,7 @@ class _StandingBy:
         if node.state is NodeState.READY and len(node.free_gpus) == node.gpu_count:
             self._claims.append(Release(node.node_id, _FREES, versions_of(node)))
 
-    def _hide(self, one: Standby, why: str) -> None:
+    def _hide(self, one: StandbyView, why: str) -> None:
         self._hidden.add(one.job_id)
         self._waits[one.job_id] = why
 

@@ -115,8 +115,8 @@ class Job:
         return self._client.resize_job(self.id, gpus)
 
     def stand_by(self, until: str, *, lose_steps: bool = False) -> Standby:
-        """Save, and lend its GPUs to spot jobs until then ("8h" from now, or an instant with its zone); it goes on there
-        afterwards by itself. Raises Conflict with the code `not_lendable` where they cannot be lent."""
+        """Save, and lend its GPUs to spot jobs until then ("8h" from now, or an instant with its zone); it goes on
+        there afterwards by itself. Raises Conflict with the code `not_lendable` where they cannot be lent."""
         return self._client.begin_standby(self.id, until, lose_steps=lose_steps)
 
     def end_standby(self) -> Standby:

@@ -15,7 +15,7 @@ from app.core.model.node import NodeState, Tier
 from app.core.model.plan import Assign, Release
 from app.core.model.pool import HostGpu, OwnHost, Pool
 from app.core.pools import free_of, offers_of, used_gpus
-from app.core.standby import PATIENCE_MS, SETTLED_MS, Holder, Standby, out_of_sight, stand_by
+from app.core.standby import PATIENCE_MS, SETTLED_MS, Holder, StandbyView, out_of_sight, stand_by
 from tests.core.samples import NOW_MS, job, node, run, snapshot
 
 WAITS = {"state": JobState.WAITING, "resources": Resources(2, 2)}
@@ -23,9 +23,9 @@ MACHINE: dict[str, Any] = {"gpu_count": 2, "free_gpus": (0, 1)}
 HOLDER = Holder("node_spot", 1, NodeState.READY, ("job_spot",))
 
 
-def standby(**changes: Any) -> Standby:
+def standby(**changes: Any) -> StandbyView:
     given: dict[str, Any] = {"until_ms": NOW_MS + 1, "left_ms": NOW_MS - 10, "lent_gpus": 2}
-    return Standby("stby_a", "job_a", "node_a", **(given | changes))
+    return StandbyView("stby_a", "job_a", "node_a", **(given | changes))
 
 
 def world(jobs: Any = None, nodes: Any = None, **more: Any) -> Any:
@@ -91,7 +91,7 @@ def test_it_is_back_once_it_has_made_a_step_or_has_run_for_a_while() -> None:
     held = [run("run_a", "job_a", "node_a", tier=Tier.OWN)]
     begun = standby(called_ms=NOW_MS - 5, left_step=60, running_ms=NOW_MS - 1)
 
-    def over_at(step: int, one: Standby) -> tuple[bool, ...]:
+    def over_at(step: int, one: StandbyView) -> tuple[bool, ...]:
         jobs = [job("job_a", state=JobState.RUNNING, step=step)]
         return tuple(it.is_back for it in stand_by(world(jobs=jobs, runs=held), [one]).over)
 
@@ -115,14 +115,16 @@ def test_what_cannot_be_decided_on_is_out_of_sight() -> None:
 
 
 @st.composite
-def standbys(draw: st.DrawFn) -> tuple[Any, list[Standby]]:
+def standbys(draw: st.DrawFn) -> tuple[Any, list[StandbyView]]:
     """Any number of them in any moment of their lives, on machines in any state."""
     jobs, nodes, runs, found = [], [], [], []
     for number in range(draw(st.integers(1, 5))):
         job_id, node_id = f"job_{number}", f"node_{number}"
         state = draw(st.sampled_from([JobState.WAITING, JobState.RUNNING, JobState.PAUSED, JobState.CHECKPOINTING]))
         if draw(st.booleans()):
-            jobs.append(job(job_id, state=state, resources=Resources(2, 2), not_before_ms=draw(st.integers(0, 2)) * NOW_MS))
+            jobs.append(
+                job(job_id, state=state, resources=Resources(2, 2), not_before_ms=draw(st.integers(0, 2)) * NOW_MS)
+            )
         if draw(st.booleans()):
             nodes.append(node(node_id, Tier.OWN, state=draw(st.sampled_from(NodeState)), **MACHINE))
         if state is JobState.RUNNING and draw(st.booleans()):
@@ -130,7 +132,7 @@ def standbys(draw: st.DrawFn) -> tuple[Any, list[Standby]]:
         maybe = st.none() | st.integers(NOW_MS - 2 * PATIENCE_MS, NOW_MS)
         holders = draw(st.lists(st.sampled_from([HOLDER, Holder("node_idle", 1, NodeState.READY)]), max_size=2))
         found.append(
-            Standby(
+            StandbyView(
                 f"stby_{number}",
                 job_id,
                 node_id,
@@ -147,7 +149,7 @@ def standbys(draw: st.DrawFn) -> tuple[Any, list[Standby]]:
 
 
 @given(standbys())
-def test_whatever_the_moment_what_is_lent_is_given_to_nobody_twice(case: tuple[Any, list[Standby]]) -> None:
+def test_whatever_the_moment_what_is_lent_is_given_to_nobody_twice(case: tuple[Any, list[StandbyView]]) -> None:
     """No job begins on GPUs that others are on; no machine that was lent has anything free for others; a job is hidden
     only while something is still to come of its standby; each standby has at most one thing done to it."""
     seen, every = case
@@ -156,10 +158,14 @@ def test_whatever_the_moment_what_is_lent_is_given_to_nobody_twice(case: tuple[A
     free = {one.node_id for one in found.snapshot.nodes if one.free_gpus}
     placed = {job_id for one in seen.runs for job_id in one.job_ids}
     for claim in found.claims:
-        one = by_job[claim.job_id] if isinstance(claim, Assign) else next(it for it in every if it.node_id == claim.node_id)
+        one = (
+            by_job[claim.job_id]
+            if isinstance(claim, Assign)
+            else next(it for it in every if it.node_id == claim.node_id)
+        )
         assert one.left_ms is not None
         if isinstance(claim, Assign):
-            assert one.holders == () and one.called_ms is not None and one.job_id not in placed  # noqa: PT018
+            assert one.holders == () and one.called_ms is not None and one.job_id not in placed
         else:
             assert one.over_why is not None
     gone = {one.standby.standby_id for one in found.over}
@@ -192,7 +198,9 @@ def host(**changes: Any) -> OwnHost:
 def test_lent_gpus_are_offered_to_spot_jobs_alone(
     taken: set[int], lent: set[int], awaited: int, most: int | None
 ) -> None:
-    one = host(taken=tuple(sorted(taken)), lent=tuple(sorted(lent)), awaited={"host_a/A100": awaited} if awaited else {})
+    one = host(
+        taken=tuple(sorted(taken)), lent=tuple(sorted(lent)), awaited={"host_a/A100": awaited} if awaited else {}
+    )
     offers = offers_of([Pool("lab", most_gpus=most)], [one], NOW_MS)
     guaranteed, spot = job("job_g"), job("job_s", priority_class=PriorityClass.SPOT)
     for_all = [it for it in offers if is_for(guaranteed, it)]

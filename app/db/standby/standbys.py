@@ -14,7 +14,7 @@ from app.core.foreign import read_as
 from app.core.model.node import NodeState
 from app.core.model.pool import JOINED
 from app.core.model.run import RunState
-from app.core.standby import Holder, Standby
+from app.core.standby import Holder, StandbyView
 from app.db import notify
 from app.db.arrays import is_one_of
 from app.db.tables import allocations, host_machines, jobs, ledger, nodes, run_jobs, runs, standbys
@@ -86,13 +86,13 @@ async def open_standbys(connection: AsyncConnection) -> list[StandbyRow]:
     return [_standby_row(row) for row in await connection.execute(rows)]
 
 
-async def as_seen(connection: AsyncConnection, rows: Collection[StandbyRow]) -> list[Standby]:
+async def as_seen(connection: AsyncConnection, rows: Collection[StandbyRow]) -> list[StandbyView]:
     """With who is on their GPUs, and whether their jobs run there again."""
     node_ids = [row.node_id for row in rows]
     holders = await _holders(connection, node_ids)
     running = await _running(connection, node_ids)
     return [
-        Standby(
+        StandbyView(
             standby_id=row.standby_id,
             job_id=row.job_id,
             node_id=row.node_id,

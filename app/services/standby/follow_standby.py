@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.core.model.run import RunState
 from app.core.policies.reasons import duration
-from app.core.standby import Holder, OverStandby, Standby
+from app.core.standby import Holder, OverStandby, StandbyView
 from app.db.connection import Connection
 from app.db.jobs.steering import lock_standing
 from app.db.lock_order import lock_nodes, tenants_of
@@ -36,7 +36,7 @@ async def end_standby(connection: Connection, project_id: str, job_id: str, *, n
     return await _call(connection, row, OWNER_CALLS, now_ms=now_ms)
 
 
-async def call_back(connection: Connection, standby: Standby, *, now_ms: int) -> bool:
+async def call_back(connection: Connection, standby: StandbyView, *, now_ms: int) -> bool:
     """Its window is over, as far as that still holds under its lock; whether it is called now."""
     await lock_standing(connection, standby.job_id)
     row = await open_standby_of(connection, standby.job_id)
@@ -61,7 +61,9 @@ async def _call(connection: Connection, row: StandbyRow, why: str, *, now_ms: in
     return found
 
 
-async def clear_holder(connection: Connection, ids: IdSource, standby: Standby, holder: Holder, *, now_ms: int) -> None:
+async def clear_holder(
+    connection: Connection, ids: IdSource, standby: StandbyView, holder: Holder, *, now_ms: int
+) -> None:
     """Whoever is on a machine on these GPUs saves and leaves; one that nobody is on ends. Repeating it is harmless: who
     leaves already is let."""
     await lock_nodes(connection, [holder.node_id], tenants_of, reach=True)

@@ -9,7 +9,7 @@ from app.core.calendar import written
 from app.core.explaining.facts import Remark
 from app.core.model.money import Money
 from app.core.spot_share import FULL, at_share
-from app.core.standby import Standby
+from app.core.standby import StandbyView
 from app.db.connection import Connection
 from app.db.nodes.lifecycle import nodes_named
 from app.db.standby.standbys import StandbyRow, as_seen, lenders_of, open_standby_of, rebates_of, standbys_of
@@ -57,7 +57,7 @@ async def explain_standby(connection: Connection, job_id: str, node_id: str | No
     return [_borrows(lender) for lender in lenders]
 
 
-def _used(row: StandbyRow, seen: Standby | None) -> int:
+def _used(row: StandbyRow, seen: StandbyView | None) -> int:
     return 0 if seen is None or row.left_ms is None else seen.used
 
 

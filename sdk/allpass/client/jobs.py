@@ -96,8 +96,8 @@ class JobMethods(Blocking):
         return self._call(calls.resize_job(job_id, gpus, key=new_key()))
 
     def begin_standby(self, job_id: str, until: str, *, lose_steps: bool = False) -> wire_standby.Standby:
-        """Lend the job's GPUs to spot jobs until then: "8h" from now, or an instant with its zone. Conflict with the code
-        `not_lendable` if they cannot be lent: the message says what would have to change."""
+        """Lend the job's GPUs to spot jobs until then: "8h" from now, or an instant with its zone. Conflict with the
+        code `not_lendable` if they cannot be lent: the message says what would have to change."""
         return self._call(calls.begin_standby(job_id, until, lose_steps=lose_steps, key=new_key()))
 
     def end_standby(self, job_id: str) -> wire_standby.Standby:

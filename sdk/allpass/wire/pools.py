@@ -29,8 +29,8 @@ _GRACE = (
     "anywhere (ALLPASS_STOP_GRACE_S)"
 )
 _REBATE = (
-    "of the price, what is not paid for a machine whose job stands by (allpass standby); at most six decimals. A change "
-    "counts for whoever stands by from then on"
+    "of the price, what is not paid for a machine whose job stands by (allpass standby); at most six decimals. A "
+    "change counts for whoever stands by from then on"
 )
 _PREFERENCE = "pools with a lower one are filled first"
 _PROJECTS = "ids or names of the projects that may use it; an empty list: all"

@@ -16,8 +16,9 @@ class StandbyRequest(Request):
     """POST /v1/jobs/{job_id}/standby."""
 
     until: Deadline = Field(
-        description='until when its GPUs are lent: "8h" from now, or an instant with its zone, `2026-11-28T08:00+01:00`; '
-        "from a minute to seven days from now. For a job that stands by already it is its window from now on"
+        description='until when its GPUs are lent: "8h" from now, or an instant with its zone, '
+        "`2026-11-28T08:00+01:00`; from a minute to seven days from now. For a job that "
+        "stands by already it is its window from now on"
     )
     lose_steps: Flag = Field(
         False,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +15,10 @@ import pytest
 import allpass
 from allpass.errors import Conflict
 from app.stack.supervisor import Clouds, Stack, StackOptions
+from tests.documents import blocks_of
 from tests.e2e.conftest import client_of
 from tests.e2e.own_hosts import OwnHostProcess
-from tests.e2e.service import Service, uninterrupted, until
+from tests.e2e.service import EXAMPLES, Service, uninterrupted, until
 from tests.folders import open_to_all
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -86,3 +91,27 @@ def test_two_gpus_are_lent_to_two_spot_jobs_and_come_back_after_a_crash(lab: Ser
         job.cancel()
     with pytest.raises(Conflict, match="has succeeded"):
         owner.stand_by("2h")
+
+
+def test_the_guide_is_followed_to_the_letter(lab: Service, tmp_path: Path) -> None:
+    """On a host that has two GPUs, every command of it."""
+    script = "".join(one.text for one in blocks_of(EXAMPLES.parent / "docs" / "guides" / "standby.md", "sh"))
+    known = json.loads(lab.stack.layout.client_file.read_text())
+    settings = {name: value for name, value in os.environ.items() if not name.startswith("ALLPASS_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    given = {"PATH": path, "ALLPASS_URL": known["url"], "ALLPASS_API_KEY": known["api_key"], "TZ": "Europe/Rome"}
+    done = subprocess.run(
+        ["sh", "-euc", script],
+        cwd=tmp_path,
+        env={**settings, **given},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "spot jobs use 1 of them" in done.stdout
+    assert "on GPUs that a guaranteed job lends until" in done.stdout
+    assert "after its call" in done.stdout
+    assert "rebate" in done.stdout
+    assert lab.client.pool("lab").rebate == 0.7

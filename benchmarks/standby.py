@@ -226,6 +226,8 @@ def main() -> None:
         "after_free_s_mean": round(statistics.mean(found.after_free_s), 2),
         "after_call_s_p95": round(after_call_s, 2),
         "after_call_s_mean": round(statistics.mean(found.after_call_s), 2),
+        "after_call_s": [round(one, 2) for one in found.after_call_s],
+        "after_free_s": [round(one, 2) for one in found.after_free_s],
         "rebate_micros": found.rebate_micros,
         "seed": options.seed,
     }

@@ -205,10 +205,11 @@ class FakeService:
     def _stand_by(self, job: dict[str, Any], content: bytes, *, ends: bool) -> httpx.Response:
         if (code := job.get("refuses")) is not None:
             return problem(409, code, f"it cannot stand by: {code}")
+        why = "its owner calls it back" if ends else None
         shown = {
             "id": "stby_1", "job_id": job["id"], "state": "called_back" if ends else "leaving", "gpus": 2,
             "used_gpus": 1, "asked_at": NOW, "until": "2030-01-01T08:00:00Z", "rebate_share": 0.7,
-            "paid": 300_000, "rebate": 700_000, "price_per_hour": 1_080_000, "why": "its owner calls it back" if ends else None, "slack_ms": -7_200_000,
+            "paid": 300_000, "rebate": 700_000, "price_per_hour": 1_080_000, "why": why, "slack_ms": -7_200_000,
         }  # fmt: skip
         self.standbys = {job["id"]: [{**shown, "asked": json.loads(content or b"{}")}]}
         return ok(shown)

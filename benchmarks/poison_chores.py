@@ -267,6 +267,7 @@ POISONS: Mapping[Chore, tuple[_Poison, ...]] = {
     Chore.LEND: (_refused("allocations"),),
     Chore.EVICT: (_refused("runs"),),
     Chore.GANGS: (_refused("jobs"),),
+    Chore.STANDBY: (_refused("standbys"),),
     Chore.PRICES: (*_strange_answers("offers"), ("garbled offers", _offer_garbage, _calm, 2)),
     Chore.HEARTBEATS: (
         ("silent machines that cannot be marked", _take_leave, _wake, _ROUNDS),

@@ -60,10 +60,10 @@ def play(folder: Path, jobs: int) -> list[tuple[float, float]]:
 class OwnHost:
     """One that has joined pool `lab`; what runs on it ends with it."""
 
-    def __init__(self, root: Path, client: allpass.Client, name: str = "box") -> None:
+    def __init__(self, root: Path, client: allpass.Client, name: str = "box", *, gpus: int = 1) -> None:
         root.mkdir(mode=0o711)
         smi = root / "nvidia-smi"
-        smi.write_text(EmulatedGpus("A100 SXM4", 1, 40_960).script())
+        smi.write_text(EmulatedGpus("A100 SXM4", gpus, 40_960).script())
         smi.chmod(0o755)
         if not any(pool.name == "lab" for pool in client.pools()):
             client.create_pool("lab")

@@ -34,7 +34,7 @@ UNUSED = "the service is described, and not started"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Submit": ("run", "finetune", "plan", "calibrations", "schema"),
     "Look": ("ps", "top", "show", "explain", "logs", "events", "metrics", "checkpoints", "download", "tensorboard"),
-    "Steer": ("pause", "resume", "resize", "set", "cancel", "wait"),
+    "Steer": ("pause", "resume", "resize", "standby", "set", "cancel", "wait"),
     "Sweeps": ("sweep",),
     "Machines and money": ("nodes", "pressure", "replay", "offers", "providers", "cost", "project", "limits", "budget"),
     "Your own machines": ("pool", "node"),

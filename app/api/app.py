@@ -50,6 +50,7 @@ from app.api import (
     secrets,
     session,
     simulations,
+    standby,
     streams,
     submit,
     ticks,
@@ -183,6 +184,7 @@ def create_app(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI
     for router in (submit.router, jobs.router, job_records.router, apps.router, nodes.router, agent.router):
         app.include_router(router)
     app.include_router(job_controls.router)
+    app.include_router(standby.router)
     app.include_router(agent_probe.router)
     app.include_router(agent_program.router)
     app.include_router(installer.router)

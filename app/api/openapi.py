@@ -191,6 +191,7 @@ _OF_OPERATION: Mapping[ErrorCode, str] = {
     ErrorCode.STEPS_WOULD_BE_LOST: "pause_job",
     ErrorCode.NOT_ELASTIC: "resize_job",
     ErrorCode.NO_ROOM: "resize_job",
+    ErrorCode.NOT_LENDABLE: "begin_standby",
     ErrorCode.PRICE_FAR_OFF: "set_prices",
 }
 _OF_THE_STORE = (ErrorCode.STORE_UNAVAILABLE, ErrorCode.STORE_FULL, ErrorCode.STORE_MISCONFIGURED)
@@ -218,6 +219,8 @@ _MESSAGES: Mapping[ErrorCode, str] = {
     "and wait for the next checkpoint, or pause it with lose_steps: true",
     ErrorCode.NOT_ELASTIC: f"{example_id('job')} cannot change its GPUs now: it is being started; try again when it "
     "runs",
+    ErrorCode.NOT_LENDABLE: f"{example_id('job')} cannot stand by: it is a spot job, which leaves anyway when a "
+    "guaranteed job needs its GPUs: pause it instead",
     ErrorCode.NO_ROOM: f"gpus: {example_id('job')} cannot have 6 where it is: its machine has 4 x A100. It can have 4; "
     "to have 6 on another machine, pause it, resize it and resume it",
     ErrorCode.PRICE_FAR_OFF: "prices: more than three times the price in use, or less than a third of it (H100: "

@@ -20,6 +20,7 @@ def pool_view(shown: ShownPool) -> Pool:
         state=shown.state,
         price_per_gpu_hour=pool.price.micros,
         spot_share=pool.spot_parts / FULL,
+        rebate=pool.rebate_parts / FULL,
         grace_s=None if pool.grace_ms is None else pool.grace_ms // 1000,
         preference=pool.preference,
         projects=list(pool.projects),

@@ -32,6 +32,7 @@ from app.db.jobs.set_asides import START_MS, nodes_on, set_asides
 from app.db.pools.hosts import seen_hosts
 from app.db.pools.pools import read_pools
 from app.db.runs.evictable_runs import evictable_runs, host_nodes, pool_uses, runs_on
+from app.db.standby.standbys import standby_uses
 from app.services.evictions.evict_for_job import evict_for_job
 
 _AT_ONCE = 100
@@ -139,7 +140,7 @@ class Evictor:
         if not nodes:
             return _Seen(runs, graces=graces)
         hosts = await seen_hosts(connection, now_ms=now_ms)
-        uses = await pool_uses(connection, with_quotas) if with_quotas else []
+        uses = await _uses(connection, with_quotas) if with_quotas else []
         quotas = PoolQuotas.of(pools, [*uses, *self._promised(hosts, nodes)])
         all_on = await runs_on(connection, nodes.keys())
         may_leave = Counter(run.node_id for run in runs if run.is_spot or run.run_id in quotas.borrowed)
@@ -156,6 +157,11 @@ class Evictor:
             if pool is not None:
                 found.append(PoolUse(pool, one.project_id, one.gpus))
         return found
+
+
+async def _uses(connection: Connection, pools: Collection[str]) -> list[PoolUse]:
+    """What a job stands by for is its project's all the while."""
+    return [*await pool_uses(connection, pools), *await standby_uses(connection, pools)]
 
 
 def _small(snapshot: Snapshot, runs: Collection[EvictableRun], entitled: Collection[str]) -> Snapshot:

@@ -21,6 +21,7 @@ from app.control.judge import sound_plan
 from app.control.lend import Lender
 from app.control.observe import Observation, observe
 from app.control.record import Records
+from app.control.standby import StandbyKeeper
 from app.control.telling import Telling
 from app.core.deciding import Decided
 from app.core.following import KeptBoard
@@ -72,6 +73,7 @@ class ControlLoop:
         self._lender = Lender(context)
         self._evictor = Evictor(context)
         self._gangs = GangPlacer(context)
+        self._standby = StandbyKeeper(context)
         self._looked: Looked | None = None
         self._wake_at_ms: int | None = None
         self._requested: str | None = None
@@ -109,7 +111,8 @@ class ControlLoop:
                 return None
             await self._resume_state()
             started = time.monotonic()
-            seen = await self._gangs.place(await self._evictor.keep(await self._observe()))
+            seen = await self._standby.keep(await self._observe())
+            seen = await self._gangs.place(await self._evictor.keep(seen))
             told = self._telling.begin(seen.snapshot.jobs, seen.snapshot.now_ms)
             config = replace(self._config, told=told)
             decided = await asyncio.to_thread(self._choose, seen, config)
@@ -128,7 +131,7 @@ class ControlLoop:
     async def _finished(self) -> None:
         health = self._context.health
         await health.finished(PartKind.CHORE, Chore.DECIDE, every_s=self._context.settings.tick_s)
-        for chore in (Chore.TELL, Chore.LEND, Chore.EVICT, Chore.GANGS):
+        for chore in (Chore.TELL, Chore.LEND, Chore.EVICT, Chore.GANGS, Chore.STANDBY):
             await health.finished(PartKind.CHORE, chore, every_s=None)
 
     async def _observe(self) -> Observation:
@@ -152,6 +155,7 @@ class ControlLoop:
                 self._lender.wake_at_ms,
                 self._evictor.wake_at_ms,
                 self._gangs.wake_at_ms,
+                self._standby.wake_at_ms,
             )
             if at_ms is not None
         ]

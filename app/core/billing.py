@@ -63,6 +63,16 @@ class Occupancy:
 
 
 @dataclass(frozen=True, slots=True)
+class StandbyTime:
+    """From this instant until a run holds the node again (`to_ms`; None: not yet) its GPUs are lent to others. `parts`:
+    of its price, in millionths, what is not paid for that."""
+
+    from_ms: int
+    to_ms: int | None
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
 class Meter:
     """A node as the meter sees it. `metered` is the sum of all lines written so far, up to `metered_until_ms`, with
     their discounts: at the full price. `spot_shares`: what spot jobs pay of it, and since when. `carried`: see
@@ -82,12 +92,13 @@ class Meter:
     orphan: bool = False  # of nobody: nothing of it is anybody's run or boot
     spot_shares: tuple[SpotShare, ...] = ()
     carried: int = 0
+    standbys: tuple[StandbyTime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """What is paid for [from_ms, to_ms), and the discount that a spot job has: together more than nothing. `run` lines
-    name run and job; `boot` lines the job it was rented for."""
+    """What is paid for [from_ms, to_ms), and the discount that a spot job has, or the rebate of one that stands by:
+    together more than nothing. `run` lines name run and job; `boot` lines the job it was rented for."""
 
     payer: Payer
     run_id: str | None
@@ -153,7 +164,8 @@ def split(
     tokens that each has processed, equally where none has any, and a run that is alone pays for all of it. Shares are
     exact (largest remainder). The rounding up of the last unit and the minimum fall to whoever had the machine last.
     Lines of nothing are left out. Of a stretch in which spot jobs hold GPUs, and no other job does, the share that
-    counts then is paid, for its boot and its free GPUs as well.
+    counts then is paid, for its boot and its free GPUs as well; of one in which its job stands by, and nobody holds it,
+    what is left beside the rebate.
     """
     since_ms = meter.billed_from_ms if meter.metered_until_ms is None else meter.metered_until_ms
     due = _due(meter, until_ms, billed) if final else None
@@ -214,7 +226,8 @@ def _cuts(
         return [(until_ms, until_ms)] if final else []
     edges = {since_ms, until_ms}
     held = (edge for one in occupancies for edge in (one.from_ms, one.to_ms))
-    for moment in (meter.ready_ms, *(one.from_ms for one in meter.spot_shares), *held):
+    standing = (edge for one in meter.standbys for edge in (one.from_ms, one.to_ms))
+    for moment in (meter.ready_ms, *(one.from_ms for one in meter.spot_shares), *standing, *held):
         if moment is not None and since_ms < moment < until_ms:
             edges.add(moment)
     return list(pairwise(sorted(edges)))
@@ -255,8 +268,16 @@ def _parts(meter: Meter, occupancies: Sequence[Occupancy], at_ms: int) -> int:
     """What is paid of the price then. Beside a job that is guaranteed a spot job has to give back nothing: a machine
     is left as a whole. So it pays what that one does."""
     holders = [one for one in occupancies if _holds(one, at_ms)]
+    if not holders and not meter.orphan:
+        return FULL - _rebate(meter, at_ms)
     is_spot = bool(holders) and not meter.orphan and all(one.is_spot for one in holders)
     return share_at(meter.spot_shares, at_ms) if is_spot else FULL
+
+
+def _rebate(meter: Meter, at_ms: int) -> int:
+    """In millionths of the price, while the job that had it stands by."""
+    lends = (one.parts for one in meter.standbys if one.from_ms <= at_ms and (one.to_ms is None or at_ms < one.to_ms))
+    return min(max(0, max(lends, default=0)), FULL)
 
 
 def _discounted(lines: Sequence[LedgerLine], parts: int, carried: int) -> tuple[list[LedgerLine], int]:

@@ -312,7 +312,7 @@ class _Gathering:
                 fitting.setdefault(offer.host, offer)
         free: dict[str, int] = {}
         for offer in self._offers:
-            if offer.host in fitting:
+            if offer.host in fitting and not offer.spot_only:
                 free[offer.host] = max(free.get(offer.host, 0), offer.shared_gpus)
         hosts = sorted(fitting, key=lambda host: (-free.get(host, 0), host))[: need.nodes]
         hourly = sum(fitting[host].price_per_hour.micros for host in hosts)

@@ -40,13 +40,15 @@ def _spaces_of(
     emptied = replace(host, taken=tuple(one for one in host.taken if one not in given))
     others = [one for one in hosts if one.host_id != host.host_id]
     freed = _by_place(offers_of(pools, [*others, emptied], now_ms))
+    own = of_nobody(host, here)
     free = _by_place(offers_of(pools, hosts, now_ms))
     for place, offers in sorted(freed.items()):
         if place.partition("/")[0] != host.host_id:
             continue
         kind = offers[0].gpu_type
         of_kind = {gpu.index for gpu in kinds_of(host)[kind]}
-        nodes = {node_id: len(indices) for node_id, indices in here.items() if of_kind.issuperset(indices)}
+        nodes = {node_id: len(own[node_id]) for node_id, indices in here.items() if of_kind.issuperset(indices)}
+        nodes = {node_id: gpus for node_id, gpus in nodes.items() if gpus}
         if nodes:
             yield HostSpace(place, max((one.gpu_count for one in free.get(place, ())), default=0), offers, nodes)
 
@@ -54,5 +56,11 @@ def _spaces_of(
 def _by_place(offers: Sequence[Offer]) -> dict[str, tuple[Offer, ...]]:
     found: dict[str, tuple[Offer, ...]] = {}
     for offer in offers:
-        found[offer.host] = (*found.get(offer.host, ()), offer)
+        if not offer.spot_only:
+            found[offer.host] = (*found.get(offer.host, ()), offer)
     return found
+
+
+def of_nobody(host: OwnHost, nodes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """Which GPUs are anybody's once each of these nodes is gone: what is lent goes back to who has lent it."""
+    return {node_id: tuple(one for one in indices if one not in host.lent) for node_id, indices in nodes.items()}

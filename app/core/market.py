@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from app.core.billing import first_unit
 from app.core.machine_lives import weighed_micros
 from app.core.model.image import ImageState, ImageView
-from app.core.model.job import Resources
+from app.core.model.job import PriorityClass, Resources
 from app.core.model.money import ZERO, Money
 from app.core.model.node import ProviderTraits, Tier
 from app.core.model.offer import X86_64, Offer, cpu_architecture
@@ -84,7 +84,7 @@ class Market:
                 ),
             )
         )
-        self._is_for_some = any(offer.projects for offer in self.offers)
+        self._is_for_some = any(offer.projects or offer.spot_only for offer in self.offers)
         self._fitting: dict[Resources, tuple[Offer, ...]] = {}
         self._plain: dict[Resources, Choice | None] = {}
 
@@ -199,8 +199,9 @@ def is_like(offer: Offer, other: Offer) -> bool:
 
 
 def is_for(job: JobView, offer: Offer) -> bool:
-    """Whether the job's project may have machines of this offer."""
-    return not offer.projects or job.project_id in offer.projects
+    """Whether the job may have machines of this offer: its project, and its class."""
+    is_its_class = not offer.spot_only or job.priority_class is PriorityClass.SPOT
+    return is_its_class and (not offer.projects or job.project_id in offer.projects)
 
 
 def offer_fits(resources: Resources, offer: Offer) -> bool:

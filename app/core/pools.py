@@ -112,10 +112,13 @@ def kinds_of(host: OwnHost) -> dict[str, tuple[HostGpu, ...]]:
     return {name: tuple(gpu for gpu in host.gpus if gpu.name == name) for name in names}
 
 
-def free_of(host: OwnHost, kind: str) -> tuple[HostGpu, ...]:
-    """The GPUs of this kind that nobody has and nobody was promised."""
+def free_of(host: OwnHost, kind: str, *, for_spot: bool = False) -> tuple[HostGpu, ...]:
+    """The GPUs of this kind that nobody has and nobody was promised; for spot jobs also those that are lent, which come
+    first: what is nobody's is left to others."""
     free = [gpu for gpu in kinds_of(host).get(kind, ()) if gpu.index not in host.taken and not gpu.is_busy]
-    return tuple(free[: max(0, len(free) - host.awaited.get(shared_host(host.host_id, kind), 0))])
+    lent = [gpu for gpu in free if gpu.index in host.lent] if for_spot else []
+    usable = lent + [gpu for gpu in free if gpu.index not in host.lent]
+    return tuple(usable[: max(0, len(usable) - host.awaited.get(shared_host(host.host_id, kind), 0))])
 
 
 def shared_host(host_id: str, kind: str) -> str:
@@ -136,6 +139,8 @@ def offers_of(pools: Iterable[Pool], hosts: Iterable[OwnHost], now_ms: int) -> l
         left = None if pool.most_gpus is None else max(0, pool.most_gpus - used.get(pool.name, 0))
         for kind in kinds_of(host):
             found += _of_kind(pool, host, kind, left)
+            if host.lent:
+                found += _lent_of_kind(pool, host, kind, left)
     return found
 
 
@@ -143,14 +148,38 @@ def used_gpus(hosts: Iterable[OwnHost]) -> dict[str, int]:
     """How many GPUs of each pool are given out or promised."""
     used: dict[str, int] = {}
     for host in hosts:
-        used[host.pool] = used.get(host.pool, 0) + len(host.taken) + sum(host.awaited.values())
+        used[host.pool] = used.get(host.pool, 0) + len({*host.taken, *host.lent}) + sum(host.awaited.values())
     return used
 
 
 def _of_kind(pool: Pool, host: OwnHost, kind: str, left: int | None) -> list[Offer]:
-    every, free = kinds_of(host)[kind], free_of(host, kind)
-    number = len(free) if left is None else min(len(free), left)
-    total = len(host.gpus) or len(every)
+    """Of what nobody has. `left`: how many more of the pool may be used."""
+    free = free_of(host, kind)
+    return _offers(pool, host, kind, free, len(free) if left is None else min(len(free), left))
+
+
+def _lent_of_kind(pool: Pool, host: OwnHost, kind: str, left: int | None) -> list[Offer]:
+    """What spot jobs may have there beside others: GPUs that are lent, with those that are free. They come before the
+    host's other offers. What is lent counts for the pool's limit already."""
+    usable = free_of(host, kind, for_spot=True)
+    lent = sum(gpu.index in host.lent for gpu in usable)
+    if not lent:
+        return []
+    free = len(usable) - lent
+    offers = _offers(pool, host, kind, usable, lent + (free if left is None else min(free, left)))
+    return [
+        replace(
+            offer,
+            offer_id=offer_id_of(host.host_id, offer.gpu_count, kind, spot_only=True),
+            spot_only=True,
+            startup_ms=offer.startup_ms - 1,
+        )
+        for offer in offers
+    ]
+
+
+def _offers(pool: Pool, host: OwnHost, kind: str, free: Sequence[HostGpu], number: int) -> list[Offer]:
+    total = len(host.gpus) or len(kinds_of(host)[kind])
     return [
         Offer(
             provider=JOINED,
@@ -172,9 +201,9 @@ def _of_kind(pool: Pool, host: OwnHost, kind: str, left: int | None) -> list[Off
     ]
 
 
-def offer_id_of(host_id: str, count: int, kind: str) -> str:
+def offer_id_of(host_id: str, count: int, kind: str, *, spot_only: bool = False) -> str:
     """What an offer of so many GPUs of a kind on a host is called."""
-    return f"{host_id}-{count}x{kind}"
+    return f"{host_id}-{count}x{kind}" + ("~spot" if spot_only else "")
 
 
 def _sizes(most: int) -> list[int]:

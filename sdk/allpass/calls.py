@@ -25,6 +25,7 @@ from allpass.wire import (
     price_lists,
     project,
     providers,
+    standby,
     ticks,
     usage,
 )
@@ -208,6 +209,19 @@ def resume_job(job_id: str, *, key: str) -> Call[jobs.Job]:
 
 def resize_job(job_id: str, gpus: int, *, key: str) -> Call[jobs.Job]:
     return Call("POST", _job(job_id, "resize"), jobs.Job, body=controls.ResizeRequest(gpus=gpus), key=key)
+
+
+def begin_standby(job_id: str, until: str, *, lose_steps: bool = False, key: str) -> Call[standby.Standby]:
+    body = standby.StandbyRequest(until=until, lose_steps=lose_steps)
+    return Call("POST", _job(job_id, "standby"), standby.Standby, body=body, key=key)
+
+
+def end_standby(job_id: str, *, key: str) -> Call[standby.Standby]:
+    return Call("POST", _job(job_id, "standby", "end"), standby.Standby, key=key)
+
+
+def list_standbys(job_id: str) -> Call[standby.Standbys]:
+    return Call("GET", _job(job_id, "standbys"), standby.Standbys)
 
 
 def update_job(job_id: str, change: controls.JobUpdate) -> Call[jobs.Job]:

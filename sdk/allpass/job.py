@@ -17,6 +17,7 @@ from allpass.wire.controls import Explanation
 if TYPE_CHECKING:
     from allpass.client import Client
     from allpass.flows import Downloaded
+    from allpass.wire.standby import Standby
 
 
 class Job:
@@ -112,6 +113,15 @@ class Job:
         fine-tuning can); a job that does not run begins with so many. Returns at once. Raises Conflict with the code
         `not_elastic` or `no_room` where that cannot be, and nothing has changed."""
         return self._client.resize_job(self.id, gpus)
+
+    def stand_by(self, until: str, *, lose_steps: bool = False) -> Standby:
+        """Save, and lend its GPUs to spot jobs until then ("8h" from now, or an instant with its zone); it goes on
+        there afterwards by itself. Raises Conflict with the code `not_lendable` where they cannot be lent."""
+        return self._client.begin_standby(self.id, until, lose_steps=lose_steps)
+
+    def end_standby(self) -> Standby:
+        """Go on now, as soon as its GPUs are free. Raises Conflict if it does not stand by."""
+        return self._client.end_standby(self.id)
 
     def update(
         self,

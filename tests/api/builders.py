@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,9 @@ from app.api.context import ApiContext
 from app.core import codec
 from app.core.board import Board
 from app.core.model.checkpoint import CheckpointState
+from app.core.model.job import JobState
 from app.core.model.node import Tier
+from app.core.model.pool import JOINED, Pool
 from app.core.model.run import RunEnd, RunState
 from app.core.model.snapshot import Snapshot
 from app.core.policies import policy_named
@@ -19,8 +22,20 @@ from app.core.recording import RecordedDecision, Recorder
 from app.core.replaying import named_ids
 from app.db import notify
 from app.db.decisions.ticks import TickRow, add_tick
-from app.db.tables import artifacts, checkpoint_files, checkpoint_pieces, checkpoints, ledger, log_chunks, metric_points
+from app.db.pools.pools import PoolRow, add_pool
+from app.db.tables import (
+    artifacts,
+    checkpoint_files,
+    checkpoint_pieces,
+    checkpoints,
+    host_machines,
+    hosts,
+    ledger,
+    log_chunks,
+    metric_points,
+)
 from app.ports.objects import content_key
+from app.services.standby.begin_standby import begin_standby
 from tests.api.conftest import Tenant
 from tests.core.samples import CONFIG
 from tests.seeds import T0_MS, new_id, seed_job, seed_node, seed_run
@@ -43,6 +58,27 @@ async def add_run(
             connection, tenant.project_id, job_id, node_id, epoch=epoch, **({"tier": tier} | columns)
         )
     return run_id, node_id
+
+
+async def add_lender(context: ApiContext, tenant: Tenant, *, stands_by: bool = False, **columns: Any) -> str:
+    """A job that runs on a host of a pool, all of whose GPUs are its own; or one that is about to stand by."""
+    steady = {"state": JobState.RUNNING, "epoch": 1, "first_running_ms": T0_MS, "saves_ms": T0_MS, "step": 50}
+    job_id = await add_job(context, tenant, **(steady | columns))
+    pool, host_id = f"p-{secrets.token_hex(8)}", new_id("host")
+    place = {"node_provider": JOINED, "node_region": pool, "node_host": f"{host_id}/A100", "node_gpu_count": 2}
+    _, node_id = await add_run(context, tenant, job_id, tier=Tier.OWN, gpu_indices=(0, 1), **place)
+    now_ms = context.clock.now_ms()
+    since = {"created_ms": now_ms, "started_ms": now_ms}
+    async with context.database.transaction() as connection:
+        await add_pool(connection, PoolRow(Pool(pool), "", {}, now_ms))
+        host = {"id": host_id, "pool": pool, "name": "one", "nonce_sha256": secrets.token_bytes(32), "boot_id": "1"}
+        await connection.execute(hosts.insert().values(**host, facts={}, joined_ms=now_ms, heard_ms=now_ms))
+        machine = {"id": new_id("mach"), "host_id": host_id, "node_id": node_id, "gpu_indices": [0, 1]}
+        await connection.execute(host_machines.insert().values(**machine, price_micros_per_hour=0, **since))
+        if stands_by:
+            until_ms = now_ms + 3_600_000
+            await begin_standby(connection, context.ids, tenant.project_id, job_id, until_ms=until_ms, now_ms=now_ms)
+    return job_id
 
 
 async def add_ended_run(context: ApiContext, tenant: Tenant, job_id: str, *, epoch: int = 1) -> str:

@@ -23,7 +23,7 @@ from app.core.model.pool import Pool
 from app.db.pools.pools import PoolRow, add_pool
 from app.db.tables import idempotency_keys
 from app.ports.objects import content_key
-from tests.api.builders import add_decision, add_job
+from tests.api.builders import add_decision, add_job, add_lender
 from tests.api.conftest import Tenant, client, error_of, make_tenant
 from tests.api.document import document
 from tests.bundles import code
@@ -53,8 +53,7 @@ async def prepared(context: ApiContext, tenant: Tenant, path: str) -> tuple[str,
     """A request that this POST can carry out: its path, and its body from the document's example."""
     template = path
     if "{job_id}" in path:
-        paused = {"state": JobState.PAUSED, "pause_reason": PauseReason.USER} if path.endswith("/resume") else {}
-        path = path.replace("{job_id}", await add_job(context, tenant, **paused))
+        path = path.replace("{job_id}", await _job_for(context, tenant, path))
     if "{tick_id}" in path:
         path = path.replace("{tick_id}", str(await add_decision(context, snapshot(offers=OFFERS))))
     if "{project_id}" in path:
@@ -89,6 +88,13 @@ async def prepared(context: ApiContext, tenant: Tenant, path: str) -> tuple[str,
         key = content_key(tenant.project_id, body["bundle_sha256"])
         await context.objects.put(key, BUNDLE, sha256=body["bundle_sha256"])
     return path, body
+
+
+async def _job_for(context: ApiContext, tenant: Tenant, path: str) -> str:
+    if "/standby" in path:
+        return await add_lender(context, tenant, stands_by=path.endswith("/end"))
+    paused = {"state": JobState.PAUSED, "pause_reason": PauseReason.USER} if path.endswith("/resume") else {}
+    return await add_job(context, tenant, **paused)
 
 
 async def post(tenant: Tenant, path: str, body: dict[str, Any] | None, key: str, indent: int | None = None) -> Any:

@@ -58,6 +58,7 @@ _MORE_THAN_A_SCHEMA_SAYS = {
     "plan_job": "a known model or a config, sizes that go together, adapters for methods that have them",
     "register_app": "a bundle that is stored, a path inside of it, requirements of pip",
     "resize_job": "as many GPUs as there are in one machine",
+    "begin_standby": "a window that is one, and ends within seven days",
     "offer_bundle": "the size of content that is stored already; larger than a setting allows is 413",
     "get_usage": "`from` before `to`",
     "stream_job_lines": "a position that a page or the stream has told",
@@ -78,7 +79,7 @@ _MORE_THAN_A_SCHEMA_SAYS = {
 _LENIENT = {"agent_sync"}
 _JOBS = {
     "cancel_job": "cancelled", "pause_job": "steered", "resume_job": "steered", "resize_job": "steered",
-    "update_job": "steered",
+    "update_job": "steered", "begin_standby": "steered", "end_standby": "steered", "list_standbys": "steered",
 }  # fmt: skip
 
 

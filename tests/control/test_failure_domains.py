@@ -29,6 +29,7 @@ from app.errors import Fenced, Unavailable
 from app.ports.objects import content_key
 from app.storage.directory import DirectoryStore
 from tests.control.fake_provider import FakeProvider
+from tests.control.lending_pool import HOUR_MS, LendingPool
 from tests.control.poison import heal, poison
 from tests.control.test_evictions import Machine, gpus
 from tests.control.test_gangs import Gang
@@ -417,12 +418,32 @@ async def _gangs(world: World) -> Poisoned:
     return Poisoned(look)
 
 
+async def _standby(world: World) -> Poisoned:
+    """Two whose windows are over; that the first one is called back cannot be written down."""
+    pool = LendingPool(world)
+    await pool.open()
+    job_ids = [await pool.runs(1), await pool.runs(1)]
+    for job_id in job_ids:
+        await pool.stands_by(job_id)
+    bad = next(row.id for row in await world.rows(t.standbys) if row.job_id == job_ids[0])
+    world.clock.advance(ms=8 * HOUR_MS)
+    await pool.beat()
+    await poison(world, "standbys", bad)
+    await world.decide()
+
+    async def look() -> bool:
+        return [row.called_ms is None for row in await world.rows(t.standbys)] == [True, False]
+
+    return Poisoned(look)
+
+
 POISONS: dict[Chore, Callable[..., Awaitable[Poisoned]]] = {
     Chore.DECIDE: _decide,
     Chore.TELL: _tell,
     Chore.LEND: _lend,
     Chore.EVICT: _evict,
     Chore.GANGS: _gangs,
+    Chore.STANDBY: _standby,
     Chore.PRICES: _prices,
     Chore.HEARTBEATS: _heartbeats,
     Chore.MOVES: _moves,
@@ -442,7 +463,7 @@ POISONS: dict[Chore, Callable[..., Awaitable[Poisoned]]] = {
     Chore.OPERATIONS: _operations,
 }
 # The decision has them in it, and the tests of it: `tests.control.test_failing_decisions`.
-OF_THE_LOOP = {Chore.DECIDE, Chore.TELL, Chore.LEND, Chore.EVICT, Chore.GANGS}
+OF_THE_LOOP = {Chore.DECIDE, Chore.TELL, Chore.LEND, Chore.EVICT, Chore.GANGS, Chore.STANDBY}
 NEEDS_A_STORE = {Chore.GARBAGE, Chore.STRAYS, Chore.DOORS}
 
 

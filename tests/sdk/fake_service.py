@@ -58,6 +58,7 @@ class FakeService:
     on_wait: Callable[[str], None] = lambda job_id: None
     on_stream: Callable[[str, int], httpx.Response] | None = None
     warnings: list[str] = field(default_factory=list)  # told of each job that is submitted
+    standbys: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _replies: dict[str, httpx.Response] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -127,6 +128,8 @@ class FakeService:
             return self._write(parts, request)
         if request.method == "PATCH" and parts[:2] == ["v1", "jobs"] and parts[2] in self.jobs:
             return self._change(self.jobs[parts[2]], JobUpdate.model_validate_json(request.content))
+        if parts[-1] == "standbys":
+            return ok({"items": self.standbys.get(parts[2], [])})
         if parts in (["healthz"], ["readyz"]):
             return ok({"status": "ok", "parts": {"database": "ok"}, "version": "0.1.0"})
         if parts == ["v1", "apps"]:
@@ -149,7 +152,7 @@ class FakeService:
             return self._job(parts[2], parts[3:], request)
         return problem(404, "not_found", f"there is no {parts[-1]}")
 
-    def _write(self, parts: list[str], request: httpx.Request) -> httpx.Response:  # noqa: PLR0911  (a table of routes)
+    def _write(self, parts: list[str], request: httpx.Request) -> httpx.Response:  # noqa: PLR0911, PLR0912  (a table of routes)
         if parts == ["v1", "jobs", "plan"]:
             self.planned.append(PlanRequest.model_validate_json(request.content))
             return ok(self.plan)
@@ -189,6 +192,8 @@ class FakeService:
             if (code := job.get("refuses")) is not None:
                 return problem(409, code, f"it cannot have so many: {code}", param="gpus")
             return ok({**job, "message": f"its owner wants it on {json.loads(request.content)['gpus']} GPUs"})
+        if "standby" in parts[3:] and parts[2] in self.jobs:
+            return self._stand_by(self.jobs[parts[2]], request.content, ends=parts[-1] == "end")
         if parts[-1] == "cancel" and parts[2] in self.jobs:
             job = self.jobs[parts[2]]
             if job["status"] in ("succeeded", "failed", "cancelled"):
@@ -196,6 +201,18 @@ class FakeService:
             job.update(status="cancelled", ended_at=NOW)
             return ok(job)
         return problem(404, "not_found", "there is no such thing")
+
+    def _stand_by(self, job: dict[str, Any], content: bytes, *, ends: bool) -> httpx.Response:
+        if (code := job.get("refuses")) is not None:
+            return problem(409, code, f"it cannot stand by: {code}")
+        why = "its owner calls it back" if ends else None
+        shown = {
+            "id": "stby_1", "job_id": job["id"], "state": "called_back" if ends else "leaving", "gpus": 2,
+            "used_gpus": 1, "asked_at": NOW, "until": "2030-01-01T08:00:00Z", "rebate_share": 0.7,
+            "paid": 300_000, "rebate": 700_000, "price_per_hour": 1_080_000, "why": why, "slack_ms": -7_200_000,
+        }  # fmt: skip
+        self.standbys = {job["id"]: [{**shown, "asked": json.loads(content or b"{}")}]}
+        return ok(shown)
 
     def _steer(self, job: dict[str, Any], verb: str) -> httpx.Response:
         if job["status"] in ("succeeded", "failed", "cancelled"):

@@ -14,6 +14,7 @@ class Chore(StrEnum):
     LEND = "lend"
     EVICT = "evict"
     GANGS = "gangs"
+    STANDBY = "standby"
     PRICES = "prices"
     HEARTBEATS = "heartbeats"
     MOVES = "moves"
@@ -39,6 +40,7 @@ CHORE_FAILS: dict[Chore, str] = {
     Chore.LEND: "GPUs of some elastic jobs are not lent to jobs that wait, or not given back",
     Chore.EVICT: "some spot jobs do not leave for guaranteed jobs, or what they left is not kept for these",
     Chore.GANGS: "some jobs on several machines are not placed",
+    Chore.STANDBY: "some jobs that stand by are not called back in time, or their machines are not ended",
     Chore.PRICES: "what some providers offer is not refreshed",
     Chore.HEARTBEATS: "some machines and runs on their way are not looked after",
     Chore.MOVES: "some planned moves that take too long are not given up",

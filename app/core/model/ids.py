@@ -34,6 +34,7 @@ Prefix = Literal[
     "door",
     "host",
     "mach",
+    "stby",
 ]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

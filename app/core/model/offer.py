@@ -46,6 +46,7 @@ class Offer:
     mean_life_ms: int = 0  # of such machines until they fail, as far as is learned; 0: as good as none has failed
     shared_gpus: int = 0  # that are free on its host, of which each of the host's offers takes its own; 0: not shared
     projects: tuple[str, ...] = ()  # that may have it; empty: all
+    spot_only: bool = False  # its GPUs are lent, or kept for somebody: they are given back when these are called
 
     @property
     def key(self) -> str:

@@ -12,6 +12,7 @@ CPU = "CPU"  # what a host gives in place of GPUs to jobs that name it,
 CPU_FOR_ALL = "CPU*"  # and to those that name no GPU: where there is nothing else
 SHORTEST_GRACE_MS = 10_000
 MOST_GRACE_MS = 600_000
+HALF = FULL // 2
 DAY_MINUTES = 24 * 60
 WEEK_MINUTES = 7 * DAY_MINUTES
 
@@ -31,7 +32,8 @@ class Pool:
     what runs there has to be gone, and nothing new comes; None: it takes jobs. `quotas`: of how many of its GPUs a
     project is sure, by the project's id; empty: nobody of any, and any guaranteed job may have spot jobs leave.
     `spot_parts`: what spot jobs pay of its price, in millionths. `grace_ms`: how long a job has to save that leaves its
-    hosts for another one; None: as long as anywhere."""
+    hosts for another one; None: as long as anywhere. `rebate_parts`: of its price, in millionths, what a job that
+    stands by does not pay."""
 
     name: str
     launcher: str = JOINED
@@ -43,6 +45,7 @@ class Pool:
     drains_ms: int | None = None
     quotas: tuple[tuple[str, int], ...] = ()
     spot_parts: int = FULL
+    rebate_parts: int = HALF
     grace_ms: int | None = None
 
 
@@ -60,7 +63,8 @@ class HostGpu:
 class OwnHost:
     """A machine that has joined. `taken`: indices of its GPUs, or of its shares where it has none, that are given out;
     `awaited`: how many more of each kind are promised to nodes that have no machine yet. `is_open`: it is heard of, and
-    is not to be left. `for_all`: its processors are also for jobs that name no GPU."""
+    is not to be left. `for_all`: its processors are also for jobs that name no GPU. `lent`: indices that a job which
+    stands by has lent to spot jobs, whoever uses them now."""
 
     host_id: str
     pool: str
@@ -71,3 +75,4 @@ class OwnHost:
     awaited: dict[str, int] = field(default_factory=dict)
     is_open: bool = True
     for_all: bool = False
+    lent: tuple[int, ...] = ()

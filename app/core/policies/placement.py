@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from app.core.board import Board, Shape
 from app.core.machine_lives import weighed_micros
-from app.core.model.job import NO_AFFINITY, Affinity, Resources
+from app.core.model.job import NO_AFFINITY, Affinity, PriorityClass, Resources
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
@@ -81,7 +81,10 @@ class Place:
         return self.fits(job.resources) and self.welcomes(job)
 
     def welcomes(self, job: JobView) -> bool:
-        """Whether the job may pay for its GPUs there, and none that is there is to be apart from it."""
+        """Whether the job may pay for its GPUs there, none that is there is to be apart from it, and it is a spot job
+        where GPUs are lent."""
+        if self.node is not None and self.node.spot_only and job.priority_class is not PriorityClass.SPOT:
+            return False
         return self.is_paid_for(job) and not any(job.affinity.forbids(tenant) for tenant in self.tenants)
 
     def is_paid_for(self, job: JobView) -> bool:

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.billing import Meter, MeterReading, Occupancy, split
+from app.core.billing import Meter, MeterReading, Occupancy, StandbyTime, split
 from app.core.foreign import read_as
 from app.core.model.job import PriorityClass
 from app.core.model.money import Money
@@ -32,6 +32,7 @@ from app.core.spot_share import SpotShare
 from app.db.arrays import as_rows, insert_rows, is_one_of
 from app.db.lock_order import lock_nodes
 from app.db.money.spot_shares import shares_of_nodes
+from app.db.money.standby_times import standbys_of_nodes
 from app.db.tables import allocations, jobs, ledger, node_heartbeats, nodes, run_jobs, runs
 from app.db.transitions import Event, add_node_event
 
@@ -73,7 +74,7 @@ async def _read(
         .order_by(nodes.c.id)
     )
     occupancies = await _occupancies(connection, node_ids, now_ms)
-    shares = await shares_of_nodes(connection, node_ids)
+    shares, standing = await shares_of_nodes(connection, node_ids), await standbys_of_nodes(connection, node_ids)
     read: list[tuple[Row[Any], MeterReading]] = []
     counted: list[Occupancy] = []
     for row in rows:
@@ -83,7 +84,7 @@ async def _read(
             continue
         until_ms = _known_until_ms(row, now_ms)
         if until_ms is not None:
-            held, meter = occupancies.get(row.id, []), _meter(row, shares.get(row.id, ()))
+            held, meter = occupancies.get(row.id, []), _meter(row, shares.get(row.id, ()), standing.get(row.id, ()))
             reading = split(meter, held, until_ms=until_ms, final=_is_over(row), billed=billed.get(row.id))
             read.append((row, reading))
             if reading.metered_until_ms != meter.metered_until_ms:
@@ -150,7 +151,7 @@ def _known_until_ms(row: Row[Any], now_ms: int) -> int | None:
     return min(int(moment) for moment in moments if moment is not None)
 
 
-def _meter(row: Row[Any], shares: tuple[SpotShare, ...]) -> Meter:
+def _meter(row: Row[Any], shares: tuple[SpotShare, ...], standing: tuple[StandbyTime, ...]) -> Meter:
     return Meter(
         rule=BillingRule(row.billing_unit_ms, read_as(BillingStart, row.billing_starts), row.billing_minimum_ms),
         price_per_hour=Money(row.price_micros_per_hour),
@@ -163,6 +164,7 @@ def _meter(row: Row[Any], shares: tuple[SpotShare, ...]) -> Meter:
         orphan=row.orphan,
         spot_shares=shares,
         carried=row.spot_carried,
+        standbys=standing,
     )
 
 

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Select, delete, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Row, Select, delete, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.node import GONE_NODE_STATES
 from app.core.model.pool import JOINED, HostGpu, OwnHost
 from app.db.arrays import is_one_of
-from app.db.tables import host_machines, hosts, nodes
+from app.db.tables import host_machines, hosts, nodes, standbys
 from app.db.unreadable import RowReading
 
 HEARD_WITHIN_MS = 60_000  # a host that has been silent for longer is given nothing new
@@ -130,13 +130,15 @@ async def seen_hosts(connection: AsyncConnection, *, now_ms: int, reading: RowRe
     """All hosts that have not left, with what is given out of them and what is promised; those that cannot be read are
     noted."""
     reading = RowReading() if reading is None else reading
-    taken, awaited = await _taken(connection), await _awaited(connection)
+    (taken, lent), awaited = await _taken(connection), await _awaited(connection)
     found: list[OwnHost] = []
     for row in await connection.execute(select(hosts).where(_here()).order_by(hosts.c.id)):
         host = reading.of(
             hosts.name,
             row.id,
-            lambda row=row: host_view(_host_row(row), taken.get(row.id, ()), awaited, now_ms),  # type: ignore[misc]
+            lambda row=row: host_view(  # type: ignore[misc]
+                _host_row(row), taken.get(row.id, ()), awaited, now_ms, lent.get(row.id, ())
+            ),
         )
         if host is not None:
             found.append(host)
@@ -153,7 +155,9 @@ async def others_compute_at(connection: AsyncConnection, node_id: str, *, now_ms
     return any(gpu.get("busy") and gpu.get("index") in row.gpu_indices for row in rows for gpu in row.gpus or ())
 
 
-def host_view(row: HostRow, taken: tuple[int, ...], awaited: Mapping[str, int], now_ms: int) -> OwnHost:
+def host_view(
+    row: HostRow, taken: tuple[int, ...], awaited: Mapping[str, int], now_ms: int, lent: tuple[int, ...] = ()
+) -> OwnHost:
     """As offers are made of it. Raises for facts that are none."""
     gpus = tuple(
         HostGpu(int(gpu["index"]), str(gpu["type"]), int(gpu["memory_bytes"]), bool(gpu.get("busy", False)))
@@ -169,15 +173,34 @@ def host_view(row: HostRow, taken: tuple[int, ...], awaited: Mapping[str, int], 
         awaited={name: number for name, number in awaited.items() if name.partition("/")[0] == row.host_id},
         is_open=row.ends_ms is None and row.heard_ms > now_ms - HEARD_WITHIN_MS and not row.facts.get("unusable"),
         for_all=row.facts.get("for_all") is True,
+        lent=lent,
     )
 
 
-async def _taken(connection: AsyncConnection) -> dict[str, tuple[int, ...]]:
+_Indices = dict[str, tuple[int, ...]]
+
+
+async def _taken(connection: AsyncConnection) -> tuple[_Indices, _Indices]:
+    """By host: GPUs that machines have, and those that are lent by jobs which stand by. Two may have one: a machine
+    that was called back, and the one that leaves it."""
     of = host_machines.c
-    taken: defaultdict[str, list[int]] = defaultdict(list)
-    for row in await connection.execute(select(of.host_id, of.gpu_indices).where(of.ended_ms.is_(None))):
-        taken[row.host_id] += row.gpu_indices
-    return {host_id: tuple(indices) for host_id, indices in taken.items()}
+    is_lent = exists().where(standbys.c.node_id == of.node_id, is_lending()).label("is_lent")
+    rows = await connection.execute(select(of.host_id, of.gpu_indices, is_lent).where(of.ended_ms.is_(None)))
+    taken: defaultdict[str, set[int]] = defaultdict(set)
+    lent: defaultdict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        (lent if row.is_lent else taken)[row.host_id].update(row.gpu_indices)
+    return _sorted(taken), _sorted(lent)
+
+
+def is_lending() -> ColumnElement[bool]:
+    """Of a row of `standbys`: its job has left its GPUs, and was not called back."""
+    of = standbys.c
+    return of.left_ms.is_not(None) & of.called_ms.is_(None) & of.ended_ms.is_(None)
+
+
+def _sorted(found: Mapping[str, set[int]]) -> _Indices:
+    return {host_id: tuple(sorted(indices)) for host_id, indices in found.items()}
 
 
 async def _awaited(connection: AsyncConnection) -> dict[str, int]:

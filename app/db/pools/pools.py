@@ -95,6 +95,7 @@ def _columns(row: PoolRow) -> dict[str, Any]:
         "drains_ms": pool.drains_ms,
         "quotas": dict(pool.quotas),
         "spot_share_parts": pool.spot_parts,
+        "rebate_parts": pool.rebate_parts,
         "grace_ms": pool.grace_ms,
     }
 
@@ -111,6 +112,7 @@ def _pool_row(row: Row[Any]) -> PoolRow:
         drains_ms=row.drains_ms,
         quotas=_quotas(row.quotas),
         spot_parts=min(max(0, row.spot_share_parts), FULL),
+        rebate_parts=min(max(0, row.rebate_parts), FULL),
         grace_ms=_grace_ms(row.grace_ms),
     )
     return PoolRow(pool, row.hours, row.labels, row.created_ms)

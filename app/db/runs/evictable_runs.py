@@ -88,7 +88,6 @@ async def pool_uses(connection: AsyncConnection, pools: Collection[str]) -> list
     """What guaranteed jobs have of these pools, whatever their runs are doing."""
     rows = await connection.execute(
         select(runs.c.id, runs.c.created_ms, jobs.c.project_id, nodes.c.region, allocations.c.gpu_indices)
-        .distinct(runs.c.id)
         .join(allocations, (allocations.c.run_id == runs.c.id) & allocations.c.to_ms.is_(None))
         .join(nodes, nodes.c.id == allocations.c.node_id)
         .join(run_jobs, run_jobs.c.run_id == runs.c.id)
@@ -99,7 +98,8 @@ async def pool_uses(connection: AsyncConnection, pools: Collection[str]) -> list
         )
         .order_by(runs.c.id)
     )
-    return [PoolUse(row.region, row.project_id, len(row.gpu_indices), row.id, row.created_ms) for row in rows]
+    once = {row.id: row for row in rows}  # one that trains two jobs is one
+    return [PoolUse(row.region, row.project_id, len(row.gpu_indices), row.id, row.created_ms) for row in once.values()]
 
 
 async def host_nodes(connection: AsyncConnection, node_ids: Collection[str]) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -54,6 +54,7 @@ from app.db.tables.runs import (
     runs,
     system_samples,
 )
+from app.db.tables.standby import standbys
 
 __all__ = [
     "ID",
@@ -124,6 +125,7 @@ __all__ = [
     "secrets",
     "sessions",
     "spending",
+    "standbys",
     "step_times",
     "system_samples",
     "tick_offers",

@@ -20,6 +20,8 @@ pools = Table(
     Column("labels", JSONB, nullable=False, server_default=text("'{}'")),
     Column("drains_ms", MS),  # when what runs there has to be gone; NULL: it takes jobs
     Column("quotas", JSONB, nullable=False, server_default=text("'{}'")),  # by project: of how many GPUs it is sure
+    # Of the price, what a job does not pay that stands by.
+    Column("rebate_parts", Integer, nullable=False, server_default=text("500000")),
     Column("spot_share_parts", Integer, nullable=False, server_default=text("1000000")),  # of its price, in millionths
     Column("grace_ms", Integer),  # of jobs that leave for others; NULL: the service's
     Column("created_ms", MS, nullable=False),

@@ -89,7 +89,9 @@ async def _changed(connection: Connection, row: PoolRow, request: PoolChange) ->
     if "price_usd" in given and request.price_usd is not None:
         pool = replace(pool, price=Money(micros(request.price_usd, "price_usd")))
     if "spot_share" in given and request.spot_share is not None:
-        pool = replace(pool, spot_parts=_parts(request.spot_share))
+        pool = replace(pool, spot_parts=_parts(request.spot_share, "spot_share"))
+    if "rebate" in given and request.rebate is not None:
+        pool = replace(pool, rebate_parts=_parts(request.rebate, "rebate"))
     if "grace_s" in given:
         pool = replace(pool, grace_ms=_grace_ms(pool, request.grace_s))
     if "preference" in given and request.preference is not None:
@@ -116,13 +118,11 @@ def _grace_ms(pool: Pool, grace_s: int | None) -> int | None:
     return None if grace_s is None else 1000 * grace_s
 
 
-def _parts(share: float) -> int:
+def _parts(share: float, field: str) -> int:
     """In millionths, as prices are in micro-dollars."""
     parts = Decimal(str(share)) * FULL
     if parts != int(parts):
-        raise InvalidInput(
-            f"spot_share: {share} has more than six decimals; a millionth is the smallest", param="spot_share"
-        )
+        raise InvalidInput(f"{field}: {share} has more than six decimals; a millionth is the smallest", param=field)
     return int(parts)
 
 

@@ -14,6 +14,7 @@ from app.db.jobs.steering import standings_of
 from app.db.merging.merges import MergeRow, newest_merges
 from app.db.reading import explanations
 from app.services.reading.estimate_finish import estimate_one
+from app.services.standby.show_standby import explain_standby
 from app.settings import Settings
 
 _FREED = ("evicts", "evicted", "gpus_lent", "gpus_given_back")
@@ -68,8 +69,13 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             locked=bool((row["affinity"] or {}).get("locked")),
             moving=await explanations.open_move(connection, job.id),
             move_timeout_ms=int(settings.move_timeout_s * 1000),
+            lent=tuple(await explain_standby(connection, job.id, _node_of(live), now_ms=now_ms)),
         )
     )
+
+
+def _node_of(live: explanations.ExplainedRun | None) -> str | None:
+    return None if live is None else live.machine.node_id
 
 
 def _merged(merge: MergeRow, job_id: str, settings: Settings) -> Merged:

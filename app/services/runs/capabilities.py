@@ -21,9 +21,10 @@ from app.services.gangs.hooks import GangHooks
 from app.services.kit.capability import Beginning, Capability
 from app.services.merging.hooks import MergingHooks
 from app.services.sizes.hooks import SizeHooks
+from app.services.standby.hooks import StandbyHooks
 from app.settings import Settings
 
-CAPABILITIES: tuple[Capability, ...] = (MergingHooks(), SizeHooks(), EvictionHooks(), GangHooks())
+CAPABILITIES: tuple[Capability, ...] = (MergingHooks(), SizeHooks(), EvictionHooks(), GangHooks(), StandbyHooks())
 
 
 async def jobs_beside(connection: Connection, beginning: Collection[Beginning]) -> dict[Beginning, list[str]]:

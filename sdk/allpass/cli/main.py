@@ -42,6 +42,7 @@ BUILT_IN = {
     "pause": "allpass.cli.controls:pause",
     "resume": "allpass.cli.controls:resume",
     "resize": "allpass.cli.controls:resize",
+    "standby": "allpass.cli.standby:standby",
     "set": "allpass.cli.controls:set_",
     "cancel": "allpass.cli.overview:cancel",
     "wait": "allpass.cli.waiting:wait",

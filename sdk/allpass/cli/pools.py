@@ -27,6 +27,12 @@ _Price = Annotated[
 _SpotShare = Annotated[
     str | None, typer.Option("--spot-share", metavar="SHARE", help="What spot jobs pay of the price: 0.3; default: 1.")
 ]
+_Rebate = Annotated[
+    str | None,
+    typer.Option(
+        "--rebate", metavar="SHARE", help="Of the price, what a job that stands by does not pay; default: 0.5."
+    ),
+]
 _Grace = Annotated[
     str | None,
     typer.Option("--grace", help="How long a job that leaves for another one has to save: 5m; or usual, as anywhere."),
@@ -69,6 +75,7 @@ def create(
     ] = None,
     price: _Price = None,
     spot_share: _SpotShare = None,
+    rebate: _Rebate = None,
     grace: _Grace = None,
     preference: _Preference = None,
     project: _Projects = None,
@@ -82,7 +89,7 @@ def create(
 
     Define a pool, then have hosts join it (allpass pool token lab). Needs a key with scope owner.
     """
-    settings = _settings(price, spot_share, grace, preference, project, hours, most_gpus, quota, label)
+    settings = _settings(price, spot_share, rebate, grace, preference, project, hours, most_gpus, quota, label)
     if launcher is not None:
         settings["launcher"] = launcher
     with connect() as client:
@@ -97,6 +104,7 @@ def set_(
     name: _Name,
     price: _Price = None,
     spot_share: _SpotShare = None,
+    rebate: _Rebate = None,
     grace: _Grace = None,
     preference: _Preference = None,
     project: _Projects = None,
@@ -110,7 +118,7 @@ def set_(
 
     Change what is named; the rest stays. Needs a key with scope owner.
     """
-    settings = _settings(price, spot_share, grace, preference, project, hours, most_gpus, quota, label)
+    settings = _settings(price, spot_share, rebate, grace, preference, project, hours, most_gpus, quota, label)
     if not settings:
         raise CommandFailed("nothing to change was named", hint=f"allpass pool set {name} --price 0", code=WRONG_USAGE)
     with connect() as client:
@@ -271,6 +279,7 @@ def remove_ssh(
 def _settings(
     price: str | None,
     spot_share: str | None,
+    rebate: str | None,
     grace: str | None,
     preference: str | None,
     projects: list[str] | None,
@@ -283,7 +292,9 @@ def _settings(
     if price is not None:
         given["price_usd"] = 0.0 if price.strip("$0.") == "" else dollars("--price", price)
     if spot_share is not None:
-        given["spot_share"] = _share(spot_share)
+        given["spot_share"] = _share(spot_share, "--spot-share")
+    if rebate is not None:
+        given["rebate"] = _share(rebate, "--rebate")
     if grace is not None:
         given["grace_s"] = None if grace == "usual" else _grace(grace)
     if preference is not None:
@@ -302,15 +313,15 @@ def _settings(
     return given
 
 
-def _share(text: str) -> float:
+def _share(text: str, option: str) -> float:
     try:
         share = float(text)
     except ValueError:
         share = math.nan
     if not 0 <= share <= 1:
         raise CommandFailed(
-            f"--spot-share: {text!r} is no share of the price, from 0 (nothing) to 1 (all of it)",
-            hint="--spot-share 0.3",
+            f"{option}: {text!r} is no share of the price, from 0 (nothing) to 1 (all of it)",
+            hint=f"{option} 0.3",
             code=WRONG_USAGE,
         )
     return share

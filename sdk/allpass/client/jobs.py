@@ -13,6 +13,7 @@ from allpass.client.setup import new_key
 from allpass.wire import controls as wire_controls
 from allpass.wire import jobs as wire_jobs
 from allpass.wire import plan as wire_plan
+from allpass.wire import standby as wire_standby
 from allpass.wire.calibrations import Calibration, CalibrationUpdate
 
 
@@ -93,6 +94,19 @@ class JobMethods(Blocking):
         """Have the job go on with so many GPUs. Conflict with the code `not_elastic` if its training keeps those that
         it began with, and `no_room` if its machine has not so many that are free."""
         return self._call(calls.resize_job(job_id, gpus, key=new_key()))
+
+    def begin_standby(self, job_id: str, until: str, *, lose_steps: bool = False) -> wire_standby.Standby:
+        """Lend the job's GPUs to spot jobs until then: "8h" from now, or an instant with its zone. Conflict with the
+        code `not_lendable` if they cannot be lent: the message says what would have to change."""
+        return self._call(calls.begin_standby(job_id, until, lose_steps=lose_steps, key=new_key()))
+
+    def end_standby(self, job_id: str) -> wire_standby.Standby:
+        """Call the job back now. Conflict if it does not stand by."""
+        return self._call(calls.end_standby(job_id, key=new_key()))
+
+    def list_standbys(self, job_id: str) -> list[wire_standby.Standby]:
+        """When the job stood by, newest first, with what was paid for it and what was not."""
+        return self._call(calls.list_standbys(job_id)).items
 
     def update_job(self, job_id: str, change: wire_controls.JobUpdate) -> wire_jobs.Job:
         """Change deadline, limits or labels of a job that is not over; see `allpass.changes.job_update`."""
@@ -189,6 +203,18 @@ class AsyncJobMethods(Awaited):
     async def resize_job(self, job_id: str, gpus: int) -> wire_jobs.Job:
         """As `Client.resize_job`."""
         return await self._call(calls.resize_job(job_id, gpus, key=new_key()))
+
+    async def begin_standby(self, job_id: str, until: str, *, lose_steps: bool = False) -> wire_standby.Standby:
+        """As `Client.begin_standby`."""
+        return await self._call(calls.begin_standby(job_id, until, lose_steps=lose_steps, key=new_key()))
+
+    async def end_standby(self, job_id: str) -> wire_standby.Standby:
+        """As `Client.end_standby`."""
+        return await self._call(calls.end_standby(job_id, key=new_key()))
+
+    async def list_standbys(self, job_id: str) -> list[wire_standby.Standby]:
+        """As `Client.list_standbys`."""
+        return (await self._call(calls.list_standbys(job_id))).items
 
     async def update_job(self, job_id: str, change: wire_controls.JobUpdate) -> wire_jobs.Job:
         """As `Client.update_job`."""

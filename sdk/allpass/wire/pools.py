@@ -28,6 +28,10 @@ _GRACE = (
     "how long a job that leaves one of its hosts for another job has to save before it is killed; null: as long as "
     "anywhere (ALLPASS_STOP_GRACE_S)"
 )
+_REBATE = (
+    "of the price, what is not paid for a machine whose job stands by (allpass standby); at most six decimals. A "
+    "change counts for whoever stands by from then on"
+)
 _PREFERENCE = "pools with a lower one are filled first"
 _PROJECTS = "ids or names of the projects that may use it; an empty list: all"
 _HOURS = "when it takes jobs, in UTC, as `mon-fri 20:00-08:00, sat-sun 00:00-24:00`; empty: always"
@@ -45,6 +49,7 @@ class PoolChange(Request):
     price_usd: _Price | None = Field(None, description=_PRICE)
     spot_share: _Share | None = Field(None, description=_SPOT_SHARE)
     grace_s: _Grace | None = Field(None, description=_GRACE)
+    rebate: _Share | None = Field(None, description=_REBATE)
     preference: _Preference | None = Field(None, description=_PREFERENCE)
     projects: list[Name] | None = Field(None, max_length=500, description=_PROJECTS)
     hours: _Hours | None = Field(None, description=_HOURS)
@@ -127,6 +132,7 @@ class Pool(Response):
     state: str = Field(description="`open`, `closed` (outside of its hours) or `draining`")
     price_per_gpu_hour: int = Field(description="in micro-dollars")
     spot_share: float = Field(1.0, description="of it, what spot jobs pay")
+    rebate: float = Field(0.5, description="of it, what is not paid for a machine whose job stands by")
     grace_s: int | None = Field(None, description=_GRACE)
     preference: int
     projects: list[str] = Field(description="ids; empty: all")

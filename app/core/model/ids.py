@@ -34,6 +34,7 @@ Prefix = Literal[
     "door",
     "host",
     "mach",
+    "dfrg",
 ]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

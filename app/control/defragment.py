@@ -48,12 +48,13 @@ from app.db.defragmentation.defragmentations import (
 )
 from app.db.defragmentation.fleet import moves_now
 from app.db.moves.planned_moves import open_move_of_job
+from app.errors import Fenced, Unavailable
 from app.services.defragmentation.release_emptied import release_emptied
 from app.services.defragmentation.see_fleet import see_fleet
 from app.services.defragmentation.show import found_of
 
 _BY_SCHEDULE = "schedule"
-_MOST_FAILURES = 3  # of a plan, before it is given up
+_MOST_FAILURES = 10  # in a row, before it is given up
 
 
 @dataclass(slots=True)
@@ -83,7 +84,7 @@ class Defragmenter:
             rows = await open_defragmentations(connection)
         due = [goal for goal in Goal if self._is_due(goal, rows)]
         await each_by_itself(self._context, Chore.DEFRAG, due, self._begin_by_schedule)
-        await each_by_itself(self._context, Chore.DEFRAG, rows, self._go_on, named=lambda row: row.id)
+        await each_by_itself(self._context, Chore.DEFRAG, rows, self._go_on_or_give_up, named=lambda row: row.id)
 
     def _is_due(self, goal: Goal, rows: Sequence[DefragRow]) -> bool:
         every_ms, now_ms = as_ms(self._context.settings.defrag_every_s), self._context.clock.now_ms()
@@ -114,6 +115,20 @@ class Defragmenter:
             if await add_defragmentation(connection, row):
                 await keep_plan(connection, row.id, found_of(plan), plan.releases, now_ms=now_ms)
 
+    async def _go_on_or_give_up(self, row: DefragRow) -> None:
+        """One that fails as a whole, again and again, does not keep others of its goal from their turn."""
+        try:
+            await self._go_on(row)
+        except (Fenced, Unavailable):
+            raise
+        except Exception:
+            self._failures[row.id] = self._failures.get(row.id, 0) + 1
+            if self._failures[row.id] >= _MOST_FAILURES:
+                del self._failures[row.id]
+                await self._end(row, "failed", "it failed again and again: an error of the service")
+            raise
+        self._failures.pop(row.id, None)
+
     async def _go_on(self, row: DefragRow) -> None:
         if row.state == "asked":
             await self._plan(row)
@@ -127,19 +142,12 @@ class Defragmenter:
             await self._close(row, list(releases.values()))
 
     async def _plan(self, row: DefragRow) -> None:
-        context = self._context
         if row.cancelled_ms is not None:
             await self._end(row, "cancelled", "it was called off before it was planned")
             return
-        try:
-            seen = await self._see()
-            plan = await asyncio.to_thread(plan_for, seen, row.goal, row.pool, row.most_moves)
-            await self._keep(row, plan)
-        except Exception:
-            self._failures[row.id] = self._failures.get(row.id, 0) + 1
-            if self._failures[row.id] >= _MOST_FAILURES and await context.database.answers():
-                await self._end(row, "failed", "its plan failed again and again: an error of the service")
-            raise
+        seen = await self._see()
+        plan = await asyncio.to_thread(plan_for, seen, row.goal, row.pool, row.most_moves)
+        await self._keep(row, plan)
 
     async def _keep(self, row: DefragRow, plan: DefragPlan) -> None:
         async with self._context.led() as connection:
@@ -261,6 +269,5 @@ class Defragmenter:
         await self._end(row, "done" if row.cancelled_ms is None else "cancelled", message)
 
     async def _end(self, row: DefragRow, state: str, message: str) -> None:
-        self._failures.pop(row.id, None)
         async with self._context.led() as connection:
             await end_defragmentation(connection, row.id, state, message, now_ms=self._context.clock.now_ms())

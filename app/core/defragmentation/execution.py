@@ -215,6 +215,8 @@ class _Look:
     def _left_on(self, release: Release, moving: set[str]) -> str | None:
         node = self._node.get(release.node_id)
         if node is None:
+            if self._deciding.goal is Goal.RENT and all(step.state is StepState.DONE for step in release.steps):
+                return None  # its rent has been ended already, for nobody was on it
             return f"{release.name} is there no more, or takes nothing"
         there = (self._fleet.tasks[task].id for task in self._fleet.on[node])
         left = next((one for one in there if one not in moving), None)

@@ -37,10 +37,10 @@ from statistics import median
 from typing import Any
 
 from allpass.recipe.settings import EDITION
+from allpass.training.elastic.wanted_gpus import FILE
 from tests.training import tiny
 from tests.training.gangs import followers, template_of
 from tests.training.scripts import REPOSITORY, Host, HostedProcess, Machine, files_of
-from workers.trainer.wanted_gpus import FILE
 
 ROWS = [{"prompt": f"{number}+1=" + number % 40 * " and", "completion": str(number + 1)} for number in range(200)]
 SETTINGS: dict[str, Any] = {

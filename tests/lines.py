@@ -11,21 +11,22 @@ from pathlib import Path
 
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-STACKS = "stacks"
+STACKS, SERVERS = "stacks", "servers"
 TORCH = "torch"
 _STACK_MARK = "mark.stack"
 _TORCH_MARK = "mark.training"
 
 
 class Lines(LoadScopeScheduling):  # type: ignore[misc]
-    """What starts whole stacks runs in one process, one after the other: each file that has such a test. So does, in
-    another, what needs torch: it is loaded once then, and what trainings are compared with is trained once. Everything
-    else goes to whichever process is free."""
+    """What starts whole stacks runs one after the other: each file that has such a test, those of tests/e2e in one
+    process and the others in another. They mostly wait, so both go on at a time. What needs torch runs in one process
+    as well: it is loaded once then, and what trainings are compared with is trained once. Everything else goes to
+    whichever process is free."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         if starts_stacks(file):
-            return STACKS
+            return STACKS if "e2e" in Path(file).parts else SERVERS
         return TORCH if _has(file, _TORCH_MARK) else nodeid
 
 

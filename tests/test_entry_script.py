@@ -156,8 +156,8 @@ def test_the_sdk_of_vast_gets_an_environment_of_its_own_once(machine: Path) -> N
     assert (machine.parent / "called").read_text().splitlines() == [
         f"-P -m uv venv --quiet --clear --python {python} {sdk}",
         f"-P -m uv pip install --quiet --python {sdk}/bin/python vastai-sdk==1.9.1",
-        "-m pytest -n 3 --dist loadgroup tests/core",
-        "-m pytest -n 3 --dist loadgroup",
+        "-m pytest -n 4 --dist loadgroup tests/core",
+        "-m pytest -n 4 --dist loadgroup",
     ]
 
 
@@ -166,7 +166,7 @@ def test_without_the_sdk_of_vast_all_other_tests_run(machine: Path) -> None:
     _set_up(machine, extras="dev,training", python=_UV.replace('pip") ;;', 'pip") echo none >&2; exit 1 ;;'))
     done = _run(machine, "test")
     assert done.returncode == 0
-    assert (machine.parent / "called").read_text().endswith("-m pytest -n 3 --dist loadgroup\n")
+    assert (machine.parent / "called").read_text().endswith("-m pytest -n 4 --dist loadgroup\n")
     assert "the tests that drive it are skipped" in done.stderr
     assert not (machine / ".venv" / "vast-sdk").exists()
     assert (machine / ".venv" / "vast-sdk.log").read_text() == "none\n"
@@ -178,7 +178,7 @@ def test_clients_are_tested_in_environments_that_were_made_for_them(machine: Pat
     assert _run(machine, "test", "clients", "-k", "wandb").returncode == 0
     assert (machine.parent / "called").read_text().splitlines() == [
         "-P scripts/clients.py",
-        "-m pytest -n 3 --dist loadgroup tests/clients -k wandb",
+        "-m pytest -n 4 --dist loadgroup tests/clients -k wandb",
     ]
     _script(machine / ".venv" / "bin" / "python", _UV + "case $* in *clients.py) exit 1 ;; esac")
     assert _run(machine, "test", "clients").returncode == 1

@@ -19,6 +19,8 @@ SWEPT = {
     "tests/crashes/test_move_deaths.py": (4, 15),
     "tests/e2e/test_kill.py": (4, 10),
     "tests/e2e/test_moves.py": (4, 11),
+    "tests/e2e/test_slurm.py": (4, 5),
+    "tests/control/test_both_enactments.py": (9, 10),
 }
 
 

@@ -21,6 +21,7 @@ from tests.e2e.service import EXAMPLES, Service, uninterrupted, until
 from tests.e2e.test_moves import MOVES, SCRIPT, assert_moved_exactly
 from tests.folders import open_to_all
 from tests.slurm_cluster import SlurmCluster, slurm_cluster
+from tests.sweeps import swept
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
@@ -104,7 +105,7 @@ def assert_no_step_was_lost(service: Service, job: allpass.Job, alone: Any, fold
     return [stay.provider for stay in stays]
 
 
-@pytest.mark.parametrize(("shape", "next_place"), [("short", "local"), ("hops", "slurm")])
+@pytest.mark.parametrize(("shape", "next_place"), swept([("short", "local"), ("hops", "slurm")], [("short", "local")]))
 def test_a_job_leaves_an_allocation_before_its_time_is_up(
     cluster: SlurmCluster, alone: Any, tmp_path: Path, shape: str, next_place: str
 ) -> None:

@@ -23,8 +23,9 @@ import peft  # noqa: F401 - imported here so that every child has it at once
 import torch
 from transformers import LlamaForCausalLM  # noqa: F401 - transformers loads its parts when they are named
 
+from allpass.training.elastic import ranks
 from tests.training.reducing import reduce_if_asked
-from workers.trainer import follower, loop, ranks, tasks
+from workers.trainer import follower, loop, tasks
 
 
 def main() -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 from allpass import training  # noqa: F401 - first: from here on SIGTERM is a request
 
 # isort: split
+from allpass.training.elastic import gang, stillness
 from tests.training.gangs import CLIENT
 from tests.training.reducing import reduce_if_asked
-from workers.trainer import gang, rank_process, stillness
+from workers.trainer import gathering
 from workers.trainer.main import main
 
 if __name__ == "__main__":
-    rank_process.COMMAND = CLIENT
+    gathering.COMMAND = CLIENT
     reduce_if_asked()
     gang.LOSS_S = float(os.environ.get("LOSS_S", gang.LOSS_S))
     stillness.LEAST_S = float(os.environ.get("PATIENCE_S", stillness.LEAST_S))

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import distributed
 
-from workers.trainer.ranks import ManyRanks
-from workers.trainer.summing import Summing
+from allpass.training.elastic.ranks import ManyRanks
+from allpass.training.elastic.summing import Summing
 
 
 class Reduced(Summing):

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from allpass.recipe.packing import pack
+from allpass.training.elastic import given_gpus
 from app.core import pinned
 from tests.training import tiny
 from tests.training.recipes import Course
 from workers.agent.facts import unusable_of
-from workers.trainer import given_gpus
 
 pytestmark = pytest.mark.training
 ROWS = [{"prompt": f"{number}+1=", "completion": str(number + 1)} for number in range(8)]

@@ -342,11 +342,12 @@ def test_linking_a_tree_shares_its_files(tmp_path: Path) -> None:
 
 def test_the_helpers_are_standard_library_only_and_run_on_python_3_9() -> None:
     """No module is imported at the top that a bare Python 3.9 lacks, and no newer syntax is used."""
-    files = sorted((REPOSITORY / "sdk" / "allpass" / "training").glob("*.py"))
+    files = sorted((REPOSITORY / "sdk" / "allpass" / "training").rglob("*.py"))
     assert len(files) >= 5
     for path in files:
         tree = ast.parse(path.read_text(), feature_version=(3, 9))
-        if path.name == "transformers.py":
+        if path.name == "transformers.py" or path.parent.name == "elastic":  # for code that has torch
+            assert not any(isinstance(node, ast.Match) for node in ast.walk(tree))
             continue
         for node in tree.body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

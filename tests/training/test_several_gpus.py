@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from allpass.training.elastic import gang, wanted_gpus
 from tests.training.gangs import CLIENT, OnGpus
 from tests.training.recipes import StopsAt
 from tests.training.scripts import files_of
-from workers.trainer import gang, rank_process, wanted_gpus
+from workers.trainer import gathering
 
 pytestmark = [
     pytest.mark.training,
@@ -57,7 +58,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Path
 @pytest.fixture(autouse=True)
 def forked(followers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOLLOWERS", followers)
-    monkeypatch.setattr(rank_process, "COMMAND", CLIENT)
+    monkeypatch.setattr(gathering, "COMMAND", CLIENT)
 
 
 def course(folder: Path, bases: dict[str, tuple[str, Path]], kind: str, *counts: int, **more: Any) -> OnGpus:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.trainer.stillness import JOINING_S, LEAST_S, TIMES, Doing, Presence, Stillness
+from allpass.training.elastic.stillness import JOINING_S, LEAST_S, TIMES, Doing, Presence, Stillness
 
 PART, MEETING = Doing.PART, Doing.MEETING
 

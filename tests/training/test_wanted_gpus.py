@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.trainer.wanted_gpus import FILE, MOST, WantedGpus
+from allpass.training.elastic.wanted_gpus import FILE, MOST, WantedGpus
 
 
 @pytest.fixture

@@ -81,12 +81,13 @@ def uses(plane: Plane, run: DesiredRun) -> list[int] | None:
     return None if report is None or report.gpus is None else report.gpus.used
 
 
+@pytest.mark.parametrize("recipe", [True, False])
 def test_it_is_told_before_it_begins_and_whenever_they_change(
-    plane: Plane, start_agent: Start, open_folder: Path
+    plane: Plane, start_agent: Start, open_folder: Path, recipe: bool
 ) -> None:
-    """Also a training that runs as a user of its own."""
+    """Also a training that runs as a user of its own; of the built-in recipe, and any other."""
     has_users = os.getuid() == 0 and Path(SYSTEM_PYTHON).exists()
-    run = a_run(plane, open_folder, gpu_indices=[0, 1, 2], use_gpus=[0, 1])
+    run = a_run(plane, open_folder, recipe=recipe, gpu_indices=[0, 1, 2], use_gpus=[0, 1])
     plane.want(run)
     start_agent(open_folder / "machine", **({"ALLPASS_AGENT_PYTHON": SYSTEM_PYTHON} if has_users else {}))
     plane.wait(lambda: uses(plane, run) == [0, 1], "those that it begins with")
@@ -118,10 +119,10 @@ def test_a_link_in_its_place_is_not_followed(plane: Plane, start_agent: Start, o
     assert list((open_folder / "trap").iterdir()) == []
 
 
-@pytest.mark.parametrize("how", ["a script of a user's own", "a server of an older release"])
-def test_others_are_told_nothing(plane: Plane, start_agent: Start, open_folder: Path, how: str) -> None:
-    is_own = how.startswith("a script")
-    run = a_run(plane, open_folder, recipe=not is_own, gpu_indices=[0], **({"use_gpus": [0]} if is_own else {}))
+def test_by_a_server_of_an_older_release_it_is_told_nothing(
+    plane: Plane, start_agent: Start, open_folder: Path
+) -> None:
+    run = a_run(plane, open_folder, gpu_indices=[0])
     plane.want(run)
     start_agent()
     plane.wait_step(run.run_id, 3)

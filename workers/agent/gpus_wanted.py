@@ -1,5 +1,5 @@
 """Which of a run's GPUs its training is to use, put where the trainer looks for it while it goes on
-(`workers/trainer/wanted_gpus.py`)."""
+(`allpass.training.elastic.wanted_gpus`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workers.agent.files import folder_of, give_to
 from workers.agent.gpus import host_index
 from workers.agent.machine import Machine
 from workers.agent.process import Stoppable
-from workers.agent.workspace import MARK, Workspace
+from workers.agent.workspace import Workspace
 
 VARIABLE = "ALLPASS_GPUS_FILE"
 FILE_NAME = "wanted.json"
@@ -39,9 +39,9 @@ class GpusWanted:
                 self._write()
 
     def environ(self) -> Dict[str, str]:
-        """Only the trainer of the built-in recipe changes its processes. A training that cannot be told that its GPUs
-        change keeps those that it begins with."""
-        if not self._can_change or not (self._workspace.code / MARK).is_file():
+        """Code that does not look keeps the GPUs that it begins with, as does a training that cannot be told that they
+        change."""
+        if not self._can_change:
             return {}
         with self._lock:
             if not self._wanted:

@@ -27,7 +27,8 @@ environment or another job; all that is random follows from the recipe's seed.
     loop.run()                                   resumes, takes the steps that are left, saves the last, exports what
                                                  was best
 
-On several GPUs (ADR 0093) there is a process for each, which takes its parts of every step:
+On several GPUs (ADR 0093) there is a process for each, which takes its parts of every step; what they are made of is
+`allpass.training.elastic`, which scripts of users have as well:
 
     with gathering.gathered(folder, recipe, session, gpus) as join:   starts the others, `follower`, and ends with them
         loop.train(recipe, data, session, join)

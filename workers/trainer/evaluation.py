@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from allpass.training.elastic.ranks import ALONE, Ranks
 from workers.trainer.cutting import Rows
 from workers.trainer.model import Prepared, free_memory
-from workers.trainer.ranks import ALONE, Ranks
 from workers.trainer.tasks import TrainingTask
 
 

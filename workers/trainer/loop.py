@@ -10,15 +10,16 @@ from typing import Any
 
 from allpass.recipe.libraries import installed
 from allpass.recipe.settings import Recipe
+from allpass.training.elastic import handing_over
+from allpass.training.elastic.ranks import Join, PeerLost, Ranks, alone
 from allpass.training.session import Session
 from allpass.training.torch_checkpoints import Checkpoints
-from workers.trainer import export, handing_over, learned, model, pushing, tasks
+from workers.trainer import export, learned, model, pushing, tasks
 from workers.trainer.apart import begin_again, pair_in, state_in
 from workers.trainer.best import BestWeights
 from workers.trainer.evaluation import evaluate, measured
 from workers.trainer.model import Prepared
 from workers.trainer.progress import Progress
-from workers.trainer.ranks import Join, PeerLost, Ranks, alone
 from workers.trainer.rows import Data
 from workers.trainer.stepping import Stepping
 from workers.trainer.tasks import TrainingTask

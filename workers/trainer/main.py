@@ -13,10 +13,12 @@ from pathlib import Path
 from allpass import training
 from allpass.errors import InvalidInput
 from allpass.recipe.settings import Recipe
+from allpass.training.elastic import given_gpus
+from allpass.training.elastic.gathering import own_gpus
+from allpass.training.elastic.ranks import RankFailed
 from allpass.training.session import EXIT_STOPPED, Session
-from workers.trainer import begun, fisher, gathering, given_gpus, loop, model, rows, tasks, together
+from workers.trainer import begun, fisher, gathering, loop, model, rows, tasks, together
 from workers.trainer.loop import Diverged
-from workers.trainer.ranks import RankFailed
 from workers.trainer.rows import Data
 
 MOST_LOOK_S = 600.0  # at a task, by a job that waits to train
@@ -44,7 +46,7 @@ def be_quiet() -> None:
 def train(folder: Path) -> None:
     """As `main`, for a caller who handles errors."""
     session = training.session()
-    gpus = gathering.own_gpus(session)
+    gpus = own_gpus(session)
     given_gpus.check(session)
     if together.COMPANION_FILE in os.environ:
         together.train(folder, session)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from allpass.recipe.settings import Recipe
+from allpass.training.elastic.ranks import ALONE, RankFailed, Ranks
 from allpass.training.session import Session
 from allpass.training.torch_state import capture_rng, restore_rng
 from workers.trainer import model
@@ -18,7 +19,6 @@ from workers.trainer.batches import Batch
 from workers.trainer.chance import seed_part
 from workers.trainer.making_room import left_open, smaller, words
 from workers.trainer.model import Prepared
-from workers.trainer.ranks import ALONE, RankFailed, Ranks
 from workers.trainer.tasks import TrainingTask
 from workers.trainer.updating import Update
 

@@ -90,8 +90,8 @@ def _why_not(run: SizedRun) -> str:
     if run.state is not RunState.RUNNING:
         return "it is being started; try again when it runs"
     return (
-        "its code has not said that it can. The built-in fine-tuning says so once it trains; any other code keeps the "
-        "GPUs that it began with: pause the job, resize it and resume it"
+        "its code has not said that it can. The built-in fine-tuning and code that uses `allpass.training.elastic` say "
+        "so once they train; any other code keeps the GPUs that it began with: pause the job, resize it and resume it"
     )
 
 

@@ -96,7 +96,7 @@ def _spread(saved: Any, optimizer: Any) -> Any:
     """The optimizer's state with this process's parts as parts of spread tensors, laid out as their parameters are."""
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
-    of = dict(zip(numbers, parameters))  # noqa: B905 - Python 3.9 has no strict
+    of = dict(zip(numbers, parameters))
     state = {
         number: {name: _as_spread(value, of[number]) for name, value in one.items()} if number in of else one
         for number, one in saved["state"].items()

@@ -277,7 +277,8 @@ class Template(Request):
     elastic: Flag = Field(
         False,
         description="while jobs of the project wait for GPUs of its machine, it lends them all but one; what nobody "
-        "waits for it has back. Of the built-in fine-tuning, whose result does not change; other code keeps its GPUs",
+        "waits for it has back. Of the built-in fine-tuning and of code that uses allpass.training.elastic, whose "
+        "results do not change; other code keeps its GPUs",
     )
     sharing: Flag = True
     checkpoint_interval_s: Annotated[int, Field(ge=1, le=86_400), Unguessed] | None = None

@@ -206,6 +206,7 @@ async def test_a_machine_that_somebody_else_cancels_is_over(slurm: SlurmCluster)
     assert ended.billed_to_ms == int(slurm.job(job_of(machine.ref))["EndTime"]) * 1000
 
 
+@pytest.mark.beyond_sample  # it waits for a minute of Slurm, and for the next look
 async def test_a_machine_whose_time_is_up_is_over(slurm: SlurmCluster) -> None:
     """Slurm itself ends it, at its next look after the minute that it had."""
     provider = adapter(slurm, shape(time_limit="1"))

@@ -72,7 +72,7 @@ class Gathered(Summing):
 
     def finish(self) -> None:
         self._confirm()
-        for one, total in zip(self._parameters, self._totals, strict=True):
+        for one, total in zip(self._parameters, self._totals):
             one.grad = total
 
     def _buckets(self) -> Iterator[list[int]]:
@@ -90,7 +90,7 @@ class Gathered(Summing):
 
     def _add(self, numbers: Sequence[int], present: Sequence[Sequence[bool]]) -> None:
         of_all = self._all_bytes(self._taken([self._parameters[number] for number in numbers]))
-        for has, flat in zip(present, of_all, strict=False):  # the last round of a step may have fewer parts
+        for has, flat in zip(present, of_all):  # the last round of a step may have fewer parts
             self._add_part(numbers, has, flat)
 
     def _add_kept(self, present: Sequence[Sequence[bool]]) -> None:
@@ -106,7 +106,7 @@ class Gathered(Summing):
 
     def _add_part(self, numbers: Sequence[int], has: Sequence[bool], flat: Any) -> None:
         sizes = [self._parameters[number].numel() for number in numbers]
-        for number, part in zip(numbers, flat.split(sizes), strict=True):
+        for number, part in zip(numbers, flat.split(sizes)):
             if has[number]:
                 self._totals[number] = _sum(self._totals[number], part, self._parameters[number])
 

@@ -13,7 +13,7 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from pathlib import Path
 
 LEAST_S = 600.0  # a part is not said to hang before that: kernels are compiled, and disks are slow now and then
@@ -22,7 +22,7 @@ JOINING_S = 1800.0  # to load what is trained, until all have met for the first 
 _SLOT = struct.Struct("@Q")
 
 
-class Doing(StrEnum):
+class Doing(str, Enum):
     """What the first process does that the others do as well."""
 
     PART = "part"  # its own part of a round
@@ -68,7 +68,7 @@ class Presence:
             self.doing = None
 
 
-@dataclass(slots=True)
+@dataclass
 class Stillness:
     """For how long nothing has moved."""
 

@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from allpass.training.session import EXIT_STOPPED
 
-COMMAND: tuple[str, ...] = (sys.executable, "-m", "workers.trainer.follower")
 END_S = 5.0  # for one that was killed to be gone
 _HELD_SIGNALS = {signal.SIGTERM, signal.SIGINT}  # which are the first process's to heed
 
@@ -26,7 +25,14 @@ class RankProcess:
     `ready`: a file that is there once it has loaded. `is_needed`: the training cannot go on as it is to without it."""
 
     def __init__(
-        self, task: Mapping[str, Any], gpu: str, rank: int, ready: Path, environment: Mapping[str, str], is_needed: bool
+        self,
+        command: Sequence[str],
+        task: Mapping[str, Any],
+        gpu: str,
+        rank: int,
+        ready: Path,
+        environment: Mapping[str, str],
+        is_needed: bool,
     ) -> None:
         """Raises OSError where there can be no more processes."""
         self.gpu = gpu
@@ -39,7 +45,7 @@ class RankProcess:
         held = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_SIGNALS)  # inherited, and never given up there
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own
-                COMMAND,
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

@@ -19,17 +19,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from allpass.recipe.settings import Recipe
+from allpass.training.elastic import stillness
+from allpass.training.elastic.rank_process import RankProcess, write
+from allpass.training.elastic.ranks import ManyRanks, PeerLost, RankFailed, Ranks
+from allpass.training.elastic.stillness import JOINING_S, Presence, Stillness
+from allpass.training.elastic.wanted_gpus import WantedGpus
 from allpass.training.session import Session
-from workers.trainer import stillness
-from workers.trainer.rank_process import RankProcess, write
-from workers.trainer.ranks import ManyRanks, PeerLost, RankFailed, Ranks
-from workers.trainer.stillness import JOINING_S, Presence, Stillness
-from workers.trainer.wanted_gpus import WantedGpus
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 MOST_LOST = 3  # processes that are replaced: where more are lost, another machine is better
@@ -42,10 +40,18 @@ _LOOK_S = 0.1  # between two looks at who is there, and who is wanted
 class Gang:
     """What the first process has of the others."""
 
-    def __init__(self, folder: Path, recipe: Recipe, wanted: WantedGpus, session: Session) -> None:
-        task = replace(recipe, wandb=None, push_to=None)
-        self._task = {"folder": str(folder), "recipe": task.parameters()}
-        self._environment = {**os.environ, **session.environment}
+    def __init__(
+        self,
+        command: Sequence[str],
+        task: Mapping[str, Any],
+        wanted: WantedGpus,
+        session: Session,
+        environment: Mapping[str, str],
+    ) -> None:
+        """`command` starts one of the others, with `environment` over this process's own; it is told `task`."""
+        self._command = tuple(command)
+        self._task = task
+        self._environment = {**os.environ, **session.environment, **environment}
         self._session = session
         self._told: Mapping[str, Any] = {}  # of its GPUs
         self._wanted = wanted
@@ -122,7 +128,7 @@ class Gang:
     def _begin(self, gpu: str, rank: int, *, is_needed: bool) -> None:
         self._begun += 1
         ready = self._place / f"ready-{self._begun}"
-        one = RankProcess(self._task, gpu, rank, ready, {**self._environment, VISIBLE: gpu}, is_needed)
+        one = RankProcess(self._command, self._task, gpu, rank, ready, {**self._environment, VISIBLE: gpu}, is_needed)
         self._coming.append(one)
         self._watch_by(self._watch, one)
 

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import distributed
 
-from workers.trainer.stillness import Presence
-from workers.trainer.summing import Gathered, Summing
+from allpass.training.elastic.stillness import Presence
+from allpass.training.elastic.summing import Gathered, Summing
 
 _PATIENCE = timedelta(days=30)  # who dies is noticed by `gang`, not by waiting; others may evaluate, or save, for long
 _LOOK_S = 0.005  # between two looks whether all have come
@@ -224,7 +224,7 @@ class ManyRanks(Ranks):
             if max(sizes) + _SIZE.size <= _WORDS_BYTES:
                 return [
                     pickle.loads(text[_SIZE.size : _SIZE.size + size])  # noqa: S301 - of our own processes
-                    for text, size in zip(texts, sizes, strict=True)
+                    for text, size in zip(texts, sizes)
                 ]
             distributed.all_gather_object(objects, own, group=self._talk)
         return objects

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from allpass.training.elastic.ranks import RankFailed, Ranks
 from allpass.training.torch_state import trainable_weights
 from allpass.training.tree import decode, encode
-from workers.trainer.ranks import RankFailed, Ranks
 
 
 def share(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from workers.trainer.rank_process import write
+from allpass.training.elastic.rank_process import write
 
 FILE = "ALLPASS_GPUS_FILE"
 MOST = 8

@@ -186,7 +186,7 @@ class Settings(BaseSettings):
     move_save_s: float = Field(42.0, ge=0, description="What a planned move takes on the source, for weighing it")
     move_load_s: float = Field(42.0, ge=0, description="And on the target")
     defrag_every_s: float = Field(
-        3_600.0,
+        0.0,
         ge=0,
         le=2_592_000,
         description="How often own pools and rented machines are looked at for nodes to vacate by moves; 0: only when "

@@ -148,6 +148,7 @@ async def test_all_routes_of_clients_are_in_the_list(api: FastAPI) -> None:
         "key": "{key_id}",
         "app": "{app_id}",
         "job": "{job_id}",
+        "dfrg": "{defragmentation_id}",
         "ckpt": "{checkpoint_id}",
         "cal": "{calibration_id}",
         "bud": "{budget_id}",

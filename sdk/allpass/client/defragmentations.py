@@ -18,7 +18,7 @@ class DefragMethods(Blocking):
     """Of `Client`. A key with scope `owner` is needed."""
 
     def defragment(self, **asked: Any) -> Defragmentation:
-        """Have nodes vacated by moves. `asked`: goal ("pools" or "rent"), pool, dry_run, max_moves."""
+        """Have nodes vacated by moves. `asked`: goal ("pools", or "rent"), pool, dry_run, max_moves."""
         return self._call(defrag_calls.create_defragmentation(_read(asked), key=new_key()))
 
     def list_defragmentations(self) -> list[Defragmentation]:
@@ -38,7 +38,7 @@ class AsyncDefragMethods(Awaited):
     """As `DefragMethods`, of `AsyncClient`."""
 
     async def defragment(self, **asked: Any) -> Defragmentation:
-        """Have nodes vacated by moves. `asked`: goal ("pools" or "rent"), pool, dry_run, max_moves."""
+        """Have nodes vacated by moves. `asked`: goal ("pools", or "rent"), pool, dry_run, max_moves."""
         return await self._call(defrag_calls.create_defragmentation(_read(asked), key=new_key()))
 
     async def list_defragmentations(self) -> list[Defragmentation]:
@@ -56,7 +56,7 @@ class AsyncDefragMethods(Awaited):
 
 def _read(asked: dict[str, Any]) -> DefragmentationRequest:
     try:
-        return DefragmentationRequest.model_validate(asked)
+        return DefragmentationRequest.model_validate({"goal": "pools", **asked})
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"])) or "defragment"

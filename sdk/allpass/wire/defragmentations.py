@@ -18,7 +18,6 @@ class DefragmentationRequest(Request):
     """POST /v1/defragmentations."""
 
     goal: DefragGoal = Field(
-        "pools",
         description="pools: whole hosts of pools are free afterwards; rent: rents of machines end where that saves "
         "twice what the moves cost",
     )

@@ -185,6 +185,15 @@ class Settings(BaseSettings):
     )
     move_save_s: float = Field(42.0, ge=0, description="What a planned move takes on the source, for weighing it")
     move_load_s: float = Field(42.0, ge=0, description="And on the target")
+    defrag_every_s: float = Field(
+        0.0,
+        ge=0,
+        le=2_592_000,
+        description="How often own pools and rented machines are looked at for nodes to vacate by moves; 0: only when "
+        "it is asked for. Of a pool only while a job waits that whole hosts would let begin",
+    )
+    defrag_moves: int = Field(20, ge=1, le=10_000, description="Most moves of one that begins by schedule")
+    defrag_moves_at_once: int = Field(2, ge=1, le=100, description="Of its moves, how many may be under way")
     pressure_horizon_s: float = Field(1800.0, gt=0, description="How far ahead deadlines press")
     tick_s: float = Field(60.0, description="Longest time between two decisions")
     ticks_keep_days: int = Field(

@@ -241,6 +241,20 @@ async def _build_again(mallory: Mallory) -> None:
     mallory.place.odd.image_builds = None
 
 
+async def _ask_defrag(mallory: Mallory) -> None:
+    """One is asked for, and nothing can be written of it."""
+    await mallory.place.execute(
+        "INSERT INTO defragmentations (id, goal, begun_by, most_moves, state, asked_ms) "
+        "VALUES ('dfrg_hers', 'pools', 'owner', 20, 'asked', 0)"
+    )
+    await refuse_writes(mallory, "defragmentations", ["dfrg_hers"])
+
+
+async def _forget_defrag(mallory: Mallory) -> None:
+    await allow_writes(mallory, "defragmentations")
+    await mallory.place.execute("DELETE FROM defragmentations WHERE id = 'dfrg_hers'")
+
+
 async def _refuse_credentials(mallory: Mallory) -> None:
     await _raise_in("offers", AuthFailed("the key was revoked"), mallory)
 
@@ -274,6 +288,7 @@ POISONS: Mapping[Chore, tuple[_Poison, ...]] = {
         _refused("node_events", 3),
     ),
     Chore.MOVES: (_refused("moves", 3),),
+    Chore.DEFRAG: (("a defragmentation that cannot be planned", _ask_defrag, _forget_defrag, 3),),
     Chore.LIFETIMES: (("a machine that ends and cannot be left", _end_soon, partial(_allow, "runs"), 3),),
     Chore.SWEEP: (
         *_strange_answers("list_owned", 2),

@@ -51,6 +51,45 @@ POOL_HOST: Final[Mapping[str, Any]] = {
     "heard_at": "2026-11-21T00:22:16Z",
     "leaves_at": None,
 }
+DEFRAGMENTATION: Final[Mapping[str, Any]] = {
+    "id": example_id("dfrg"),
+    "goal": "pools",
+    "pool": "lab",
+    "state": "done",
+    "begun_by": "owner",
+    "max_moves": 20,
+    "nodes": 3,
+    "occupied": 3,
+    "least": 2,
+    "settled": True,
+    "left_alone": {"has never saved": 1},
+    "releases": [
+        {
+            "node": "gpu-box-1",
+            "gpus": 4,
+            "state": "freed",
+            "reason": "1 job moves together with others",
+            "saves": 0,
+            "costs": 0,
+            "pause_s": 3.1,
+            "steps": [
+                {
+                    "job_id": example_id("job"),
+                    "source": "gpu-box-1",
+                    "target": "gpu-box-2",
+                    "gpus": 2,
+                    "state": "done",
+                    "why": None,
+                }
+            ],
+            "why": "gpu-box-1 is vacated: all 4 GPUs are free, for 1 moves with 2.9 GPU-seconds of pause",
+        }
+    ],
+    "asked_at": "2026-11-21T00:22:16Z",
+    "planned_at": "2026-11-21T00:22:17Z",
+    "ended_at": "2026-11-21T00:23:02Z",
+    "message": "1 of 1 node vacated",
+}
 POOL: Final[Mapping[str, Any]] = {
     "name": "lab",
     "launcher": "joined",
@@ -86,6 +125,7 @@ OWNER_REQUESTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "PoolChange": {"most_gpus": 4, "hours": ""},
     "PoolTokenRequest": {"joins": 8, "valid_s": 3600},
     "DrainRequest": {"within_s": 1200, "host": "gpu-box-1"},
+    "DefragmentationRequest": {"goal": "pools", "dry_run": True, "max_moves": 20},
     "UndrainRequest": {"host": "gpu-box-1"},
     "HostJoinRequest": {"nonce": 64 * "0", "name": "gpu-box-1", "boot_id": "5f7c", "facts": _FACTS},
     "HostSyncRequest": {
@@ -101,6 +141,8 @@ OWNER_ANSWERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "Limits": LIMITS,
     "Pool": POOL,
     "PoolHost": POOL_HOST,
+    "Defragmentation": DEFRAGMENTATION,
+    "Defragmentations": {"items": [DEFRAGMENTATION]},
     "PoolToken": {"pool": "lab", "token": _TOKEN, "joins": 8, "expires_at": "2026-11-21T01:22:16Z"},
     "HostJoinReply": {"host_id": example_id("host"), "host_token": 64 * "0", "pool": "lab"},
     "HostSyncReply": {

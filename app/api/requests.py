@@ -60,6 +60,7 @@ ProjectId = Annotated[str, _id_in_path("proj", "the project")]
 CheckpointId = Annotated[str, _id_in_path("ckpt", "the checkpoint")]
 BudgetId = Annotated[str, _id_in_path("bud", "the budget")]
 CalibrationId = Annotated[str, _id_in_path("cal", "the calibration")]
+DefragmentationId = Annotated[str, _id_in_path("dfrg", "the defragmentation")]
 
 
 def request_key(scope: Scope, route: str) -> RequestKey | None:

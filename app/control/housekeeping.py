@@ -15,6 +15,7 @@ from app.db.counting.counts import settle_counts
 from app.db.decisions.changed_rows import delete_seen
 from app.db.decisions.item_failures import delete_old_failures
 from app.db.decisions.ticks import delete_old_ticks, delete_unseen_offers
+from app.db.defragmentation.defragmentations import delete_old_defragmentations
 from app.db.nodes.host_failures import delete_host_failures
 from app.db.offers.image_builds import delete_builds
 from app.db.offers.provider_checks import delete_checks
@@ -26,6 +27,7 @@ from app.services.kit.seal import Sealer
 
 _DAY_MS = 24 * 3_600_000
 _BUILDS_KEPT_MS = 30 * _DAY_MS  # an image in use is asked for again, and found to be there
+_DEFRAGMENTATIONS_KEPT_MS = 30 * _DAY_MS
 _ENTRIES_AT_ONCE = 1000
 _MOST_BATCHES = 20  # in one round; what is left is for the next one
 # Moments are told by the clocks of several processes and committed a little later: what is older has all been seen.
@@ -77,6 +79,9 @@ def _what_is_old(context: ControlContext) -> dict[str, Forget]:
         "tokens of pools": lambda connection: delete_tokens(connection, now_ms=now_ms),
         "machines of hosts": lambda connection: delete_machines(connection, before_ms=now_ms - _DAY_MS),
         "hosts that have left": lambda connection: delete_left_hosts(connection, before_ms=now_ms - 2 * _DAY_MS),
+        "defragmentations": lambda connection: delete_old_defragmentations(
+            connection, before_ms=now_ms - _DEFRAGMENTATIONS_KEPT_MS
+        ),
         "failures": lambda connection: delete_old_failures(connection, before_ms=now_ms - _DAY_MS),
     }
 

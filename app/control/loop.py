@@ -79,6 +79,11 @@ class ControlLoop:
         self._requested: str | None = None
         self._woken = asyncio.Event()
 
+    @property
+    def kept_hosts(self) -> frozenset[str]:
+        """Hosts of pools that are kept for jobs on several machines."""
+        return self._gangs.kept_hosts
+
     def request(self, trigger: str) -> None:
         """Decide soon, because of `trigger`; requests that come together are one."""
         self._requested = trigger

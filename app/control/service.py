@@ -16,6 +16,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from app.control.budgets import hold_to_budgets
 from app.control.caps import hold_to_caps
 from app.control.context import ControlContext
+from app.control.defragment import Defragmenter
 from app.control.doors import DoorRounds
 from app.control.garbage import adopt, collect
 from app.control.heartbeats import Heartbeats
@@ -88,6 +89,7 @@ class ControlService:
         self.heartbeats = Heartbeats(self.context, objects)
         self.checks = ProviderChecks(self.context)
         self.images = ImageBuilds(self.context)
+        self.defragmenter = Defragmenter(self.context, lambda: self.loop.kept_hosts)
         self._listener = listener
         self._objects = objects
         self._doors: DoorRounds | None = None
@@ -142,6 +144,7 @@ class ControlService:
             "prices": Turn(settings.prices_s, {Chore.PRICES: lambda: refresh_offers(context)}),
             "heartbeats": Turn(settings.heartbeat_check_s, {Chore.HEARTBEATS: self.heartbeats.check}),
             "moves": Turn(settings.heartbeat_check_s, {Chore.MOVES: lambda: look_after_moves(context)}),
+            "defrag": Turn(settings.heartbeat_check_s, {Chore.DEFRAG: self.defragmenter.look}),
             "lifetimes": Turn(settings.heartbeat_check_s, lifetimes),
             "images": Turn(settings.heartbeat_check_s, {Chore.IMAGES: self.images.look}),
             "sweep": Turn(settings.sweep_s, {Chore.SWEEP: lambda: sweep(context)}),

@@ -179,26 +179,29 @@ def _lent_of_kind(pool: Pool, host: OwnHost, kind: str, left: int | None) -> lis
 
 
 def _offers(pool: Pool, host: OwnHost, kind: str, free: Sequence[HostGpu], number: int) -> list[Offer]:
+    return [cut_of(pool, host, kind, count, free, number) for count in _sizes(number)]
+
+
+def cut_of(pool: Pool, host: OwnHost, kind: str, count: int, gpus: Sequence[HostGpu], free: int) -> Offer:
+    """A node of so many GPUs of this kind, cut from the host: with as much of its processors and memory as they are of
+    its GPUs. `gpus`: those that it may get; `free`: how many are free there."""
     total = len(host.gpus) or len(kinds_of(host)[kind])
-    return [
-        Offer(
-            provider=JOINED,
-            offer_id=offer_id_of(host.host_id, count, kind),
-            tier=Tier.OWN,
-            gpu_type=kind,
-            gpu_count=count,
-            gpu_memory_bytes=min(gpu.memory_bytes for gpu in free),
-            cpus=max(1, host.cpus * count // total),
-            memory_bytes=host.memory_bytes * count // total,
-            price_per_hour=Money(pool.price.micros * count),
-            startup_ms=STARTUP_MS + pool.preference,
-            region=pool.name,
-            host=shared_host(host.host_id, kind),
-            shared_gpus=number,
-            projects=pool.projects,
-        )
-        for count in _sizes(number)
-    ]
+    return Offer(
+        provider=JOINED,
+        offer_id=offer_id_of(host.host_id, count, kind),
+        tier=Tier.OWN,
+        gpu_type=kind,
+        gpu_count=count,
+        gpu_memory_bytes=min(gpu.memory_bytes for gpu in gpus),
+        cpus=max(1, host.cpus * count // total),
+        memory_bytes=host.memory_bytes * count // total,
+        price_per_hour=Money(pool.price.micros * count),
+        startup_ms=STARTUP_MS + pool.preference,
+        region=pool.name,
+        host=shared_host(host.host_id, kind),
+        shared_gpus=free,
+        projects=pool.projects,
+    )
 
 
 def offer_id_of(host_id: str, count: int, kind: str, *, spot_only: bool = False) -> str:

@@ -1,6 +1,6 @@
 """Jobs that stand by, whose GPUs are lent meanwhile, and what pools rebate for it
 
-Revision: 0047, after 0045
+Revision: 0047, after 0046
 
 An older release knows of no job that stands by: it begins it again on its machine as soon as it looks, beside whoever
 its GPUs are lent to. End what stands by before going back (allpass standby end). It bills the full price from its first
@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0047"
-down_revision = "0045"
+down_revision = "0046"
 branch_labels = None
 depends_on = None
 

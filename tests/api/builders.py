@@ -10,6 +10,7 @@ from typing import Any
 from app.api.context import ApiContext
 from app.core import codec
 from app.core.board import Board
+from app.core.defragmentation import Goal
 from app.core.model.checkpoint import CheckpointState
 from app.core.model.job import JobState
 from app.core.model.node import Tier
@@ -22,6 +23,8 @@ from app.core.recording import RecordedDecision, Recorder
 from app.core.replaying import named_ids
 from app.db import notify
 from app.db.decisions.ticks import TickRow, add_tick
+from app.db.defragmentation import defragmentations
+from app.db.defragmentation.defragmentations import DefragRow
 from app.db.pools.pools import PoolRow, add_pool
 from app.db.tables import (
     artifacts,
@@ -212,3 +215,14 @@ async def add_decision(context: ApiContext, seen: Snapshot, at_ms: int = T0_MS, 
     async with context.database.transaction() as connection:
         row = TickRow(at_ms, 1, "tick", "allpass", after, stored, 0, 7, record=record, named_ids=named)
         return await add_tick(connection, row)
+
+
+async def add_defragmentation(context: ApiContext) -> str:
+    """One that is under way; there may be one before."""
+    async with context.database.transaction() as connection:
+        row = DefragRow(context.ids.new("dfrg"), Goal.POOLS, None, "owner", 20, "asked", context.clock.now_ms())
+        if await defragmentations.add_defragmentation(connection, row):
+            return row.id
+        other = await defragmentations.open_of_goal(connection, Goal.POOLS)
+        assert other is not None
+        return other.id

@@ -23,7 +23,7 @@ from app.core.model.pool import Pool
 from app.db.pools.pools import PoolRow, add_pool
 from app.db.tables import idempotency_keys
 from app.ports.objects import content_key
-from tests.api.builders import add_decision, add_job, add_lender
+from tests.api.builders import add_decision, add_defragmentation, add_job, add_lender
 from tests.api.conftest import Tenant, client, error_of, make_tenant
 from tests.api.document import document
 from tests.bundles import code
@@ -49,11 +49,15 @@ async def admin(api: FastAPI, context: ApiContext) -> AsyncIterator[Tenant]:
         yield made
 
 
-async def prepared(context: ApiContext, tenant: Tenant, path: str) -> tuple[str, dict[str, Any] | None]:
+async def prepared(  # noqa: PLR0912  (a table of paths)
+    context: ApiContext, tenant: Tenant, path: str
+) -> tuple[str, dict[str, Any] | None]:
     """A request that this POST can carry out: its path, and its body from the document's example."""
     template = path
     if "{job_id}" in path:
         path = path.replace("{job_id}", await _job_for(context, tenant, path))
+    if "{defragmentation_id}" in path:
+        path = path.replace("{defragmentation_id}", await add_defragmentation(context))
     if "{tick_id}" in path:
         path = path.replace("{tick_id}", str(await add_decision(context, snapshot(offers=OFFERS))))
     if "{project_id}" in path:

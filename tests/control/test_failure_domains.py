@@ -12,6 +12,7 @@ from sqlalchemy import update
 
 from app.control.each import each, in_batches
 from app.core.board import Board
+from app.core.defragmentation import Goal
 from app.core.model.health import CHORE_FAILS, Chore, PartHealth
 from app.core.model.money import Money
 from app.core.model.plan import ActionKind, Plan
@@ -27,6 +28,7 @@ from app.db.offers.provider_states import refuse, set_configured
 from app.db.tables import image_builds, provider_states
 from app.errors import Fenced, Unavailable
 from app.ports.objects import content_key
+from app.services.defragmentation.ask_defragmentation import ask_defragmentation
 from app.storage.directory import DirectoryStore
 from tests.control.fake_provider import FakeProvider
 from tests.control.lending_pool import HOUR_MS, LendingPool
@@ -437,6 +439,24 @@ async def _standby(world: World) -> Poisoned:
     return Poisoned(look)
 
 
+async def _defrag(world: World) -> Poisoned:
+    """Two that are asked for; that the first one is planned cannot be written down."""
+    asked = []
+    for goal in Goal:
+        async with world.database.transaction() as connection:
+            row = await ask_defragmentation(
+                connection, world.ids, world.settings, goal, None, 20, now_ms=world.clock.now_ms()
+            )
+        asked.append(row.id)
+    await poison(world, "defragmentations", asked[0])
+
+    async def look() -> bool:
+        states = {row.id: row.state for row in await world.rows(t.defragmentations)}
+        return [states[one] for one in asked] == ["asked", "moving"]
+
+    return Poisoned(look)
+
+
 POISONS: dict[Chore, Callable[..., Awaitable[Poisoned]]] = {
     Chore.DECIDE: _decide,
     Chore.TELL: _tell,
@@ -447,6 +467,7 @@ POISONS: dict[Chore, Callable[..., Awaitable[Poisoned]]] = {
     Chore.PRICES: _prices,
     Chore.HEARTBEATS: _heartbeats,
     Chore.MOVES: _moves,
+    Chore.DEFRAG: _defrag,
     Chore.LIFETIMES: _lifetimes,
     Chore.SWEEP: _sweep,
     Chore.HOUSEKEEPING: _housekeeping,

@@ -6,22 +6,60 @@ smaller task there has moved on. A node is vacated as a whole or left as it was.
 
 Two goals share the search. `whole_nodes` frees as many nodes as it can, for jobs that need one or several whole.
 `cheaper_rent` ends the rent of a node where the money saved is more than what the moves cost.
+
+What is live begins in `packing`, which makes nodes and tasks of what decisions see (who has to stay: `staying`), and
+`deciding`, which plans; `execution` says round by round what is done next, and `moving` which move that is.
 """
 
+from app.core.defragmentation.deciding import (
+    DefragPlan,
+    PlannedRelease,
+    ReleaseState,
+    ReleaseStep,
+    StepState,
+    is_wanted,
+    plan_for,
+)
+from app.core.defragmentation.execution import Deciding, MoveNow, NextSteps, caught_up, next_steps
 from app.core.defragmentation.model import Defragmentation, NodeRelease, PackedNode, PackedTask, SearchBounds, TaskMove
+from app.core.defragmentation.moving import move_of
+from app.core.defragmentation.packing import Packing, pack
 from app.core.defragmentation.packing_bound import least_nodes
 from app.core.defragmentation.planning import cheaper_rent, whole_nodes
+from app.core.defragmentation.seen_fleet import Goal, HeldGpus, MoveHabits, NodeFacts, SeenFleet
 from app.core.defragmentation.staleness import still_valid
+from app.core.defragmentation.staying import Stays
 
 __all__ = [
+    "Deciding",
+    "DefragPlan",
     "Defragmentation",
+    "Goal",
+    "HeldGpus",
+    "MoveHabits",
+    "MoveNow",
+    "NextSteps",
+    "NodeFacts",
     "NodeRelease",
     "PackedNode",
     "PackedTask",
+    "Packing",
+    "PlannedRelease",
+    "ReleaseState",
+    "ReleaseStep",
     "SearchBounds",
+    "SeenFleet",
+    "Stays",
+    "StepState",
     "TaskMove",
+    "caught_up",
     "cheaper_rent",
+    "is_wanted",
     "least_nodes",
+    "move_of",
+    "next_steps",
+    "pack",
+    "plan_for",
     "still_valid",
     "whole_nodes",
 ]

@@ -36,17 +36,20 @@ def cheaper_rent(
     least_gap: float = 0.01,
     least_return: float = 2.0,
     bounds: SearchBounds = _DEFAULT,
+    least: int | None = None,
 ) -> Defragmentation:
     """Ends the rent of nodes where this saves more than the moves cost, each node by itself.
 
     A node is taken to be rented until the last of its tasks is expected to end, and longer where that is paid anyway;
     a target that is kept longer by a task it takes in is a cost of the move. Ends are predictions, so a
     release has to save `least_return` times its cost. Where fewer than `least_gap` of the
-    occupied nodes could be spared even by the best packing, nothing moves.
+    occupied nodes could be spared even by the best packing, nothing moves. `least`: how many that packing has; None: by
+    the labels of the nodes.
     """
     fleet = PackedFleet(nodes, tasks)
     occupied = len(fleet.occupied())
-    if occupied - least_nodes(nodes, tasks) < max(1, least_gap * occupied):
+    fewest = least_nodes(nodes, tasks) if least is None else least
+    if occupied - fewest < max(1, least_gap * occupied):
         return Defragmentation(left_out=fleet.left_out)
     return _plan(fleet, bounds, Rent(fleet, now_s, least_return).judge)
 

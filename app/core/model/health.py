@@ -18,6 +18,7 @@ class Chore(StrEnum):
     PRICES = "prices"
     HEARTBEATS = "heartbeats"
     MOVES = "moves"
+    DEFRAG = "defrag"
     LIFETIMES = "lifetimes"
     SWEEP = "sweep"
     HOUSEKEEPING = "housekeeping"
@@ -44,6 +45,7 @@ CHORE_FAILS: dict[Chore, str] = {
     Chore.PRICES: "what some providers offer is not refreshed",
     Chore.HEARTBEATS: "some machines and runs on their way are not looked after",
     Chore.MOVES: "some planned moves that take too long are not given up",
+    Chore.DEFRAG: "some nodes are not vacated by moves as it was planned",
     Chore.LIFETIMES: "some machines that end by themselves are not left in time",
     Chore.SWEEP: "some machines are not compared with their provider's listing",
     Chore.HOUSEKEEPING: "some old records are not deleted, or not summed up",

@@ -35,6 +35,7 @@ Prefix = Literal[
     "host",
     "mach",
     "stby",
+    "dfrg",
 ]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

@@ -148,7 +148,7 @@ async def lenders_of(connection: AsyncConnection, node_id: str) -> list[StandbyR
     """Whose lent GPUs a node is on."""
     mine, theirs = host_machines.alias("mine"), host_machines.alias("theirs")
     found = (
-        select(theirs.c.node_id)
+        select(1)
         .select_from(mine)
         .join(theirs, (theirs.c.host_id == mine.c.host_id) & theirs.c.gpu_indices.overlap(mine.c.gpu_indices))
         .where(
@@ -156,9 +156,10 @@ async def lenders_of(connection: AsyncConnection, node_id: str) -> list[StandbyR
             mine.c.ended_ms.is_(None),
             theirs.c.ended_ms.is_(None),
             theirs.c.node_id != node_id,
+            theirs.c.node_id == standbys.c.node_id,
         )
     )
-    rows = _rows().where(standbys.c.node_id.in_(found), standbys.c.left_ms.is_not(None), standbys.c.ended_ms.is_(None))
+    rows = _rows().where(found.exists(), standbys.c.left_ms.is_not(None), standbys.c.ended_ms.is_(None))
     return [_standby_row(row) for row in await connection.execute(rows.order_by(standbys.c.id))]
 
 

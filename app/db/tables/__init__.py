@@ -18,6 +18,7 @@ from app.db.tables.checkpoints import (
 )
 from app.db.tables.counting import counts, counts_until
 from app.db.tables.decisions import changed_rows, item_failures, leader_leases, part_health, tick_offers, ticks
+from app.db.tables.defragmentation import defragmentations, node_releases
 from app.db.tables.doors import (
     completion_pieces,
     completions,
@@ -78,6 +79,7 @@ __all__ = [
     "condemned_objects",
     "counts",
     "counts_until",
+    "defragmentations",
     "door_files",
     "door_parts",
     "door_uploads",
@@ -103,6 +105,7 @@ __all__ = [
     "node_events",
     "node_heartbeats",
     "node_joins",
+    "node_releases",
     "nodes",
     "objects",
     "offers",

@@ -17,7 +17,7 @@ from app.services.reading.estimate_finish import estimate_one
 from app.services.standby.show_standby import explain_standby
 from app.settings import Settings
 
-_FREED = ("evicts", "evicted", "gpus_lent", "gpus_given_back")
+_FREED = ("evicts", "evicted", "gpus_lent", "gpus_given_back", "defragmented")
 
 
 async def explain_job(connection: Connection, settings: Settings, job: JobRow, *, now_ms: int) -> JobExplanation:

@@ -50,6 +50,7 @@ BUILT_IN = {
     "nodes": "allpass.cli.overview:nodes",
     "pool": "allpass.cli.pools:pool",
     "node": "allpass.cli.node:node",
+    "defrag": "allpass.cli.defrag:defrag",
     "pressure": "allpass.cli.pressure:pressure",
     "replay": "allpass.cli.replay:replay",
     "offers": "allpass.cli.spending:offers",

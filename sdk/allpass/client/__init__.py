@@ -16,6 +16,7 @@ from allpass.client.access import AccessMethods, AsyncAccessMethods
 from allpass.client.apps import AppMethods, AsyncAppMethods
 from allpass.client.awaited import Awaited
 from allpass.client.blocking import Blocking
+from allpass.client.defragmentations import AsyncDefragMethods, DefragMethods
 from allpass.client.jobs import AsyncJobMethods, JobMethods
 from allpass.client.model_names import AsyncModelNameMethods, ModelNameMethods
 from allpass.client.numbers import AsyncNumberMethods, NumberMethods
@@ -31,7 +32,15 @@ __all__ = ["DEFAULT_TIMEOUT_S", "AsyncClient", "Client", "new_key"]
 
 
 class Client(
-    AppMethods, JobMethods, RecordMethods, NumberMethods, AccessMethods, ModelNameMethods, PoolMethods, Blocking
+    AppMethods,
+    JobMethods,
+    RecordMethods,
+    NumberMethods,
+    AccessMethods,
+    ModelNameMethods,
+    PoolMethods,
+    DefragMethods,
+    Blocking,
 ):
     """Speaks to one Allpass server, with blocking I/O. Threads may share it. Close it, or use it as a context.
 
@@ -61,6 +70,7 @@ class AsyncClient(
     AsyncAccessMethods,
     AsyncModelNameMethods,
     AsyncPoolMethods,
+    AsyncDefragMethods,
     Awaited,
 ):
     """`Client` for asyncio: the same methods, awaited; lists are asynchronous iterators."""

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, delete, select, update
 from sqlalchemy.dialects.postgresql import insert as insert_new
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
 from app.core.defragmentation import Goal, PlannedRelease, ReleaseState, ReleaseStep
 from app.db import notify
-from app.db.arrays import is_one_of
+from app.db.arrays import insert_rows, is_one_of
 from app.db.tables import defragmentations, node_releases
 
 OPEN = ("asked", "moving")
@@ -85,7 +85,7 @@ async def set_planned(
         return False
     rows = [{"defragmentation_id": row_id, **_columns(release)} for release in releases]
     if rows:
-        await connection.execute(insert(node_releases), rows)
+        await connection.execute(insert_rows(node_releases, rows))
     return True
 
 
@@ -115,7 +115,7 @@ async def end_defragmentation(
     of = defragmentations.c
     done = await connection.execute(
         update(defragmentations)
-        .where(of.id == row_id, is_one_of(of.state, OPEN))
+        .where(of.id == row_id, of.state.in_(OPEN))
         .values(state=state, ended_ms=now_ms, end_message=message)
     )
     return bool(done.rowcount)
@@ -126,7 +126,7 @@ async def cancel_defragmentation(connection: AsyncConnection, row_id: str, *, no
     of = defragmentations.c
     await connection.execute(
         update(defragmentations)
-        .where(of.id == row_id, is_one_of(of.state, OPEN), of.cancelled_ms.is_(None))
+        .where(of.id == row_id, of.state.in_(OPEN), of.cancelled_ms.is_(None))
         .values(cancelled_ms=now_ms)
     )
     await notify.control(connection)
@@ -135,9 +135,7 @@ async def cancel_defragmentation(connection: AsyncConnection, row_id: str, *, no
 async def open_defragmentations(connection: AsyncConnection) -> list[DefragRow]:
     """Those that are not over, the oldest first."""
     of = defragmentations.c
-    rows = await connection.execute(
-        select(defragmentations).where(is_one_of(of.state, OPEN)).order_by(of.asked_ms, of.id)
-    )
+    rows = await connection.execute(select(defragmentations).where(of.state.in_(OPEN)).order_by(of.asked_ms, of.id))
     return [_row(row) for row in rows]
 
 

@@ -17,6 +17,7 @@ from app.db.arrays import insert_rows, is_one_of
 from app.db.tables import defragmentations, node_releases
 
 OPEN = ("asked", "moving")
+_LIST = "steps"  # in an object: rows that are written as arrays hold no lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ async def set_release(
 ) -> None:
     """How far it has come; once it is over it stays as it is."""
     of = node_releases.c
-    values: dict[str, Any] = {"steps": codec.encode(release.steps), "state": release.state}
+    values: dict[str, Any] = {"steps": {_LIST: codec.encode(release.steps)}, "state": release.state}
     values |= {"settled_ms": release.settled_ms, "ended_ms": ended_ms, "end_message": why}
     await connection.execute(
         update(node_releases)
@@ -186,7 +187,7 @@ def _columns(release: PlannedRelease) -> dict[str, Any]:
         "saved_micros": release.saved_micros,
         "cost_micros": release.cost_micros,
         "pause_ms": release.pause_ms,
-        "steps": codec.encode(release.steps),
+        "steps": {_LIST: codec.encode(release.steps)},
         "state": release.state,
     }
 
@@ -218,7 +219,7 @@ def _release_row(row: Row[Any]) -> ReleaseRow:
         saved_micros=row.saved_micros,
         cost_micros=row.cost_micros,
         pause_ms=row.pause_ms,
-        steps=tuple(codec.decode_row(ReleaseStep, step) for step in row.steps),
+        steps=tuple(codec.decode_row(ReleaseStep, step) for step in row.steps[_LIST]),
         state=ReleaseState(row.state),
         settled_ms=row.settled_ms,
     )

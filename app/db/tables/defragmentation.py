@@ -47,7 +47,7 @@ node_releases = Table(
     Column("saved_micros", MICROS, nullable=False),
     Column("cost_micros", MICROS, nullable=False),
     Column("pause_ms", MS, nullable=False),  # expected of its moves, each times its GPUs
-    Column("steps", JSONB, nullable=False),
+    Column("steps", JSONB, nullable=False),  # {"steps": [...]}
     Column("state", Text, nullable=False),
     Column("settled_ms", MS),  # when a step ended last
     Column("ended_ms", MS),

@@ -70,6 +70,7 @@ class Windows:
     ran_s: list[float] = field(default_factory=list)
     after_free_s: list[float] = field(default_factory=list)
     after_call_s: list[float] = field(default_factory=list)
+    placed_s: list[float] = field(default_factory=list)  # from when its GPUs were free until it had them
     rebate_micros: int = 0
 
 
@@ -170,6 +171,7 @@ async def _add(connection: Any, row: Any, found: Windows) -> None:
     found.ran_s.append(sum(_within(one, one["running_ms"], left_ms, called_ms) for one in ran))
     free_ms = max(called_ms, row["free_ms"] or called_ms)
     found.after_free_s.append((row["back_ms"] - free_ms) / 1000)
+    found.placed_s.append((row["again_ms"] - free_ms) / 1000)
     found.after_call_s.append((row["back_ms"] - called_ms) / 1000)
     bill = await connection.fetchrow(_BILL, row["node_id"], left_ms, row["again_ms"])
     meter = await connection.fetchrow(_METER, row["node_id"])
@@ -227,6 +229,7 @@ def main() -> None:
         "after_call_s_p95": round(after_call_s, 2),
         "after_call_s_mean": round(statistics.mean(found.after_call_s), 2),
         "after_call_s": [round(one, 2) for one in found.after_call_s],
+        "placed_s": [round(one, 2) for one in found.placed_s],
         "after_free_s": [round(one, 2) for one in found.after_free_s],
         "rebate_micros": found.rebate_micros,
         "seed": options.seed,

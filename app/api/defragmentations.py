@@ -134,7 +134,7 @@ def _planned(
         pool=body.pool,
         state="planned",
         max_moves=body.max_moves,
-        releases=[_release(one, found, None) for one in releases],
+        releases=[_release(one, found, {}, None) for one in releases],
         **_counts(found),
     )
 
@@ -148,7 +148,7 @@ def _view(shown: ShownDefragmentation) -> wire.Defragmentation:
         state=row.state,
         begun_by=row.begun_by,
         max_moves=row.most_moves,
-        releases=[_release(one.release, row.found, one.end_message) for one in shown.releases],
+        releases=[_release(one.release, row.found, shown.pauses, one.end_message) for one in shown.releases],
         asked_at=instant(row.asked_ms),
         planned_at=instant_or_none(row.planned_ms),
         ended_at=instant_or_none(row.ended_ms),
@@ -164,8 +164,11 @@ def _counts(found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _release(release: PlannedRelease, found: Mapping[str, Any], why: str | None) -> wire.DefragRelease:
+def _release(
+    release: PlannedRelease, found: Mapping[str, Any], pauses: Mapping[str, int], why: str | None
+) -> wire.DefragRelease:
     names: Mapping[str, str] = found.get("names") or {}
+    measured = [step.gpus * pauses[move] for step in release.steps if (move := step.move_id or "") in pauses]
     return wire.DefragRelease(
         node=release.name,
         gpus=release.gpus,
@@ -174,6 +177,7 @@ def _release(release: PlannedRelease, found: Mapping[str, Any], why: str | None)
         saves=max(0, release.saved_micros),
         costs=max(0, release.cost_micros),
         pause_s=release.pause_ms / 1000,
+        paused_s=sum(measured) / 1000 if measured else None,
         steps=[
             wire.DefragStep(
                 job_id=step.job_id,

@@ -82,7 +82,7 @@ DEFRAGMENTATION: Final[Mapping[str, Any]] = {
                     "why": None,
                 }
             ],
-            "why": "gpu-box-1 is vacated: all 4 GPUs are free, for 1 moves with 2.9 GPU-seconds of pause",
+            "why": "gpu-box-1 is vacated: all 4 GPUs are free, for 1 move with 2.9 GPU-seconds of pause",
         }
     ],
     "asked_at": "2026-11-21T00:22:16Z",
@@ -107,6 +107,29 @@ POOL: Final[Mapping[str, Any]] = {
     "hosts": [POOL_HOST],
     "drains_at": None,
     "created_at": "2026-11-20T07:55:00Z",
+}
+FRAGMENTATION: Final[Mapping[str, Any]] = {
+    "pool": "lab",
+    "hosts": 3,
+    "whole_hosts": 1,
+    "gpus": 24,
+    "free_gpus": 13,
+    "switches": 1,
+    "requests": [
+        {"gpus": 1, "cpus": 8, "fitting": 13, "blocked_by_gpus": 0, "blocked_by_cpus": 0},
+        {"gpus": 8, "cpus": 128, "fitting": 0, "blocked_by_gpus": 5, "blocked_by_cpus": 8},
+    ],
+    "gangs": [
+        {
+            "gpus": 128,
+            "host_gpus": 8,
+            "host_cpus": 64,
+            "fitting": 0,
+            "blocked_by_gpus": 5,
+            "blocked_by_cpus": 0,
+            "blocked_by_switch": 8,
+        }
+    ],
 }
 _TOKEN: Final[str] = "apj_" + 48 * "0"
 _FACTS: Final[Mapping[str, Any]] = {
@@ -143,6 +166,7 @@ OWNER_ANSWERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "PoolHost": POOL_HOST,
     "Defragmentation": DEFRAGMENTATION,
     "Defragmentations": {"items": [DEFRAGMENTATION]},
+    "Fragmentation": FRAGMENTATION,
     "PoolToken": {"pool": "lab", "token": _TOKEN, "joins": 8, "expires_at": "2026-11-21T01:22:16Z"},
     "HostJoinReply": {"host_id": example_id("host"), "host_token": 64 * "0", "pool": "lab"},
     "HostSyncReply": {

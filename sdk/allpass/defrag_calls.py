@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from allpass.calls import Call
 from allpass.wire import defragmentations as wire
+from allpass.wire.fragmentation import Fragmentation
 
 _PATH = "/v1/defragmentations"
 
@@ -24,3 +25,7 @@ def get_defragmentation(defragmentation_id: str) -> Call[wire.Defragmentation]:
 
 def cancel_defragmentation(defragmentation_id: str, *, key: str) -> Call[wire.Defragmentation]:
     return Call("POST", f"{_PATH}/{quote(defragmentation_id, safe='')}/cancel", wire.Defragmentation, key=key)
+
+
+def get_fragmentation(pool: str | None) -> Call[Fragmentation]:
+    return Call("GET", "/v1/fragmentation", Fragmentation, query={} if pool is None else {"pool": pool})

@@ -91,6 +91,7 @@ ROUTES = [
     ("PATCH", "/v1/pools/pool_lab", "owner"),
     ("DELETE", "/v1/pools/pool_lab", "owner"),
     ("POST", "/v1/pools/pool_lab/tokens", "owner"),
+    ("GET", "/v1/fragmentation", "read"),
     ("GET", "/v1/defragmentations", "owner"),
     ("POST", "/v1/defragmentations", "owner"),
     ("GET", f"/v1/defragmentations/{new_id('dfrg')}", "owner"),

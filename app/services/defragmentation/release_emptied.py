@@ -49,7 +49,9 @@ async def _told(connection: Connection, row: DefragRow, release: PlannedRelease)
         f"its rent ends, which saves {Money(release.saved_micros)}" if rented else f"all {release.gpus} GPUs are free"
     )
     measured = f"{gpu_ms / 1000:.1f} GPU-seconds of pause" if pauses else "pauses that are not measured yet"
-    message = f"{release.name} is vacated: {saved}, for {len(moves)} moves with {measured} ({row.id})"
+    message = (
+        f"{release.name} is vacated: {saved}, for {len(moves)} move{'s' * (len(moves) != 1)} with {measured} ({row.id})"
+    )
     data = {
         "defragmentation": row.id,
         "node": release.node_id,

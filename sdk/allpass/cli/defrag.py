@@ -102,3 +102,5 @@ def _print_release(release: DefragRelease) -> None:
         typer.echo(f"    {step.job_id}  {step.source} -> {step.target}  {step.state}{why}")
     if release.why:
         typer.echo(f"    {release.why}")
+    if release.paused_s is not None:
+        typer.echo(f"    paused {release.paused_s:.1f} GPU-seconds so far, {release.pause_s:.1f} were expected")

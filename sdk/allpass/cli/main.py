@@ -51,6 +51,7 @@ BUILT_IN = {
     "pool": "allpass.cli.pools:pool",
     "node": "allpass.cli.node:node",
     "defrag": "allpass.cli.defrag:defrag",
+    "fragmentation": "allpass.cli.fragmentation:fragmentation",
     "pressure": "allpass.cli.pressure:pressure",
     "replay": "allpass.cli.replay:replay",
     "offers": "allpass.cli.spending:offers",

@@ -12,10 +12,15 @@ from allpass.client.blocking import Blocking
 from allpass.client.setup import new_key
 from allpass.errors import InvalidInput
 from allpass.wire.defragmentations import Defragmentation, DefragmentationRequest
+from allpass.wire.fragmentation import Fragmentation
 
 
 class DefragMethods(Blocking):
-    """Of `Client`. A key with scope `owner` is needed."""
+    """Of `Client`. All but `fragmentation` need a key with scope `owner`."""
+
+    def fragmentation(self, *, pool: str | None = None) -> Fragmentation:
+        """How many requests of usual sizes would fit on hosts of pools now, and what blocks the rest."""
+        return self._call(defrag_calls.get_fragmentation(pool))
 
     def defragment(self, **asked: Any) -> Defragmentation:
         """Have nodes vacated by moves. `asked`: goal ("pools", or "rent"), pool, dry_run, max_moves."""
@@ -36,6 +41,10 @@ class DefragMethods(Blocking):
 
 class AsyncDefragMethods(Awaited):
     """As `DefragMethods`, of `AsyncClient`."""
+
+    async def fragmentation(self, *, pool: str | None = None) -> Fragmentation:
+        """As `Client.fragmentation`."""
+        return await self._call(defrag_calls.get_fragmentation(pool))
 
     async def defragment(self, **asked: Any) -> Defragmentation:
         """Have nodes vacated by moves. `asked`: goal ("pools", or "rent"), pool, dry_run, max_moves."""

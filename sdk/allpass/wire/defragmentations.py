@@ -48,6 +48,7 @@ class DefragRelease(Response):
     saves: MicroUsd = Field(0, description="what ending its rent saves; 0 for a host of a pool")
     costs: MicroUsd = Field(0, description="what its moves are expected to cost")
     pause_s: float = Field(description="expected of its moves, each times its GPUs")
+    paused_s: float | None = Field(None, description="the same, as measured so far; null: none is measured yet")
     steps: list[DefragStep]
     why: str | None = Field(None, description="what has come of it")
 

@@ -18,7 +18,8 @@ from tests.folders import open_to_all
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 # What a move is expected to take: a job stays where it is for ten times that.
 QUICK = {"ALLPASS_MOVE_SAVE_S": "0.2", "ALLPASS_MOVE_LOAD_S": "0.2", "ALLPASS_MOVE_PREPARE_S": "0.2"}
-LONG = {"steps": 1200, "step_ms": 30, "seed": 5}
+QUICK |= {"ALLPASS_HEARTBEAT_CHECK_S": "1"}  # rounds follow one another
+LONG = {"steps": 600, "step_ms": 40, "seed": 5}
 
 
 @pytest.fixture(scope="module")

@@ -132,6 +132,16 @@ def test_in_turn_behind_one_that_is_nearly_done() -> None:
     assert merged(decided(replace(seen, jobs=(short, lead["job"])))) == []
 
 
+def test_nobody_joins_a_job_on_gpus_that_are_lent() -> None:
+    """It would have to leave with it when these are called back, a guaranteed job too."""
+    lead = training("job_l", MINUTE_MS)
+    long = mergeable("job_a", total_run_ms=20 * HOUR_MS, deadline_ms=NOW_MS + 100 * HOUR_MS)
+    for is_lent in (False, True):
+        place = replace(lead["node"], spot_only=is_lent)
+        plan = decided(seen_with(lead["job"], long, runs=(lead["run"],), nodes=(place,)))
+        assert bool(merged(plan)) is not is_lent
+
+
 def test_a_lead_that_may_take_for_hours_is_not_waited_for() -> None:
     """Of ten hours it has seconds left by its prediction, which is believed to a quarter of the ten: a job that would
     save one hour starts by itself, one that saves more waits."""

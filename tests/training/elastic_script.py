@@ -87,6 +87,10 @@ def _first(name):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    training.report(0, started=1)
+    if FAULT == "elsewhere":  # a script that goes to another folder before it trains
+        Path("deep").mkdir(exist_ok=True)
+        os.chdir("deep")
     print("a line of the script's own", flush=True)
     trained = elastic.train(build, processes=int(os.environ.get("PROCESSES", "1")))
     torch.save(trained.model.state_dict(), training.output_dir() / "model.pt")

@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -35,7 +36,7 @@ def run(folder: Path, **environment: str) -> Ended:
     path = f"{REPOSITORY}:{REPOSITORY / 'sdk'}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ALLPASS_")}
     done = subprocess.run(
-        [sys.executable, str(SCRIPT)],
+        [sys.executable, environment.pop("SCRIPT", str(SCRIPT))],
         cwd=folder,
         env={**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
@@ -79,6 +80,16 @@ def test_any_number_of_processes_leaves_the_same_bytes(alone: Ended, tmp_path: P
     assert (ended.files, ended.metrics) == (alone.files, alone.metrics)
     assert f"training: begins on {processes} GPUs" in ended.said
     assert [ended.said.count(words) for words in ("a line of the script's own", "written")] == [1, 1]
+
+
+def test_the_others_say_nothing_and_begin_wherever_the_script_has_gone(tmp_path: Path) -> None:
+    """A number that the script reports by itself is reported once; a relative name of the script is found again."""
+    folder = tmp_path / "gone"
+    ended = run(folder, PROCESSES="2", FAULT="elsewhere", SCRIPT=os.path.relpath(SCRIPT, folder))
+    assert ended.code == 0, ended.said
+    told = (folder / "allpass-checkpoints" / "metrics.jsonl").read_text()
+    assert told.count('"started"') == 1
+    assert "begins on 2 GPUs" in ended.said
 
 
 def test_processes_come_and_go_between_steps(alone: Ended, tmp_path: Path) -> None:
@@ -190,18 +201,56 @@ def test_parts_are_told_apart_by_what_is_in_them() -> None:
     )
     assert len({sameness.of_parts(one) for one in (some, *others)}) == 6
     assert sameness.of_parts([object()]) == sameness.of_parts([object()]), "of what cannot be seen, its kind"
+    assert sameness.of_parts([{object(): 1}]) == sameness.of_parts([{object(): 1}])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.arange(3), np.arange(3) + 1),
+        (np.array(["a", "b"]), np.array(["b", "a"])),
+        (np.float32(1), np.float32(2)),
+        (torch.ones(2, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.bfloat16)),
+        (torch.tensor(True), torch.tensor(False)),
+        (torch.tensor([1 + 2j]), torch.tensor([2 + 1j])),
+        (b"ab", b"ba"),
+        ((1, 12), (11, 2)),
+    ],
+)
+def test_whatever_rows_are_made_of_is_looked_at(one: object, other: object) -> None:
+    assert sameness.of_parts([one]) == sameness.of_parts([one])
+    assert sameness.of_parts([one]) != sameness.of_parts([other])
+
+
+@pytest.mark.parametrize("odd", [np.array([object(), None]), torch.eye(2).to_sparse(), {1, 2}, torch.ones(0), range(3)])
+def test_what_is_no_plain_value_is_no_error(odd: object) -> None:
+    assert sameness.of_parts([odd]) == sameness.of_parts([odd])
+
+
+def test_of_rows_without_end_a_part_is_looked_at() -> None:
+    """More than 64 MiB of them would cost more than they tell."""
+    large = torch.zeros(80 * 1024 * 1024, dtype=torch.uint8)
+    other = large.clone()
+    other[-1] = 1
+    assert sameness.of_parts([large]) == sameness.of_parts([other])
+    other[0] = 1
+    assert sameness.of_parts([large]) != sameness.of_parts([other])
 
 
 def test_buffers_that_are_written_to_are_named() -> None:
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
-    before = sameness.changes_of_buffers(model)
+    model.register_buffer("cache", torch.zeros(1), persistent=False)
+    names = sameness.saved_buffers(model)
+    assert sorted(names) == ["0.num_batches_tracked", "0.running_mean", "0.running_var"]
+    before = sameness.changes_of(model, names)
     model.eval()(torch.ones(3, 2))
-    assert sameness.changed(before, sameness.changes_of_buffers(model)) == []
+    model.cache = torch.zeros(9)
+    assert sameness.changed(before, sameness.changes_of(model, names)) == []
     model.train()(torch.ones(3, 2))
-    assert "0.num_batches_tracked" in sameness.changed(before, sameness.changes_of_buffers(model))
-    now = sameness.changes_of_buffers(model)
+    assert "0.num_batches_tracked" in sameness.changed(before, sameness.changes_of(model, names))
+    now = sameness.changes_of(model, names)
     model[0].running_mean = torch.ones(2)  # another tensor in its place
-    assert "0.running_mean" in sameness.changed(now, sameness.changes_of_buffers(model))
+    assert "0.running_mean" in sameness.changed(now, sameness.changes_of(model, names))
 
 
 def test_weights_that_are_not_trained_are_compared() -> None:

@@ -54,7 +54,8 @@ class Sides:
             (job, run)
             for job in self.board.jobs.values()
             if job.recipe is not None and job.state == JobState.RUNNING and self.is_free(job)
-            if (run := self.board.run_of(job.job_id)) is not None and self._trains_alone(run)
+            if (run := self.board.run_of(job.job_id)) is not None
+            if self._trains_alone(run) and not self._is_on_lent(run)
         ]
         training.sort(key=lambda pair: queue.edf_key(pair[0]))
         return [side for job, run in [*waiting, *training] if (side := self._side(job, run)) is not None]
@@ -71,6 +72,11 @@ class Sides:
 
     def _trains_alone(self, run: RunView) -> bool:
         return queue.is_running(run) and len(run.job_ids) == 1 and not self.board.is_moving(run.job_ids[0])
+
+    def _is_on_lent(self, run: RunView) -> bool:
+        """Whoever joined it would have to leave with it when its GPUs are called back."""
+        node = self.board.nodes.get(run.node_id)
+        return node is not None and node.spot_only
 
     def _side(self, job: JobView, run: RunView | None) -> MergeCandidate | None:
         left = train_left(job, run, job.resources.gpus_min, self.now_ms)

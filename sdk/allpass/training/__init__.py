@@ -36,6 +36,7 @@ from typing import Any, Callable, Optional
 
 from allpass.training.layout import Plan
 from allpass.training.session import EXIT_STOPPED, Resume, Session
+from allpass.training.silent import FOLLOWS, Silent
 from allpass.training.together import agreed
 
 __all__ = [
@@ -67,7 +68,7 @@ def session() -> Session:
     """The session of this process. Made on first use (under Allpass: on import), which also installs the handler."""
     global _session  # noqa: PLW0603 - one process, one job: there is one of it
     if _session is None:
-        _session = Session()
+        _session = Silent() if FOLLOWS in os.environ else Session()
         _session.listen()
     return _session
 

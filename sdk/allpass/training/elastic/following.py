@@ -21,22 +21,9 @@ from allpass.training.elastic import given_gpus
 from allpass.training.elastic.ranks import Join, ManyRanks, PeerLost
 from allpass.training.elastic.stillness import Presence
 from allpass.training.session import Session
+from allpass.training.silent import Silent
 
 _WAIT_S = 2.0  # for the first process to end for the same reason
-
-
-class Silent(Session):
-    """A job's session in a process that only follows: what it is told counts, and it says nothing."""
-
-    def stop_requested(self) -> bool:
-        return False
-
-    @property
-    def watch_dir(self) -> None:
-        return None
-
-    def _append(self, line: "dict[str, Any]") -> None:
-        """The first process has said it."""
 
 
 def serve(follow: Callable[["dict[str, Any]", Session, Join], None]) -> None:

@@ -17,9 +17,9 @@ from allpass import training
 from allpass.training.elastic import following, gathering, given_gpus, handing_over, sameness
 from allpass.training.elastic.ranks import Join, PeerLost, RankFailed, Ranks
 from allpass.training.session import Session
+from allpass.training.silent import FOLLOWS
 from allpass.training.torch_checkpoints import Checkpoints
 
-FOLLOWS = "ALLPASS_ELASTIC_FOLLOWS"  # set for a process that takes its part of another one's training
 _FINGERPRINTED_STEPS = 2  # after each change of the processes
 
 
@@ -87,11 +87,12 @@ def _follow(build: Callable[[Any], Training], task: "dict[str, Any]", session: S
 
 
 def _command() -> List[str]:
-    """This script again, as it was started."""
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    """This script again, as it was started, wherever it has gone since."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
     if spec is not None:
         return [sys.executable, "-m", spec.name.rpartition(".__main__")[0] or spec.name, *sys.argv[1:]]
-    return [sys.executable, *sys.argv]
+    return [sys.executable, getattr(main, "__file__", None) or sys.argv[0], *sys.argv[1:]]
 
 
 class _Learned(NamedTuple):
@@ -114,6 +115,7 @@ class _Steps:
         self._training = made = build(self._device)
         _check(made)
         self._parameters = [one for one in made.model.parameters() if one.requires_grad]
+        self._buffers = sameness.saved_buffers(made.model)
         if made.scaler is not None:
             made.scaler.scale(torch.zeros((), device=self._device))  # makes its state, also where it has no part
         self._checkpoints = Checkpoints(made.model, session=session, alone=True, **made.states)
@@ -202,7 +204,7 @@ class _Steps:
         if not parts:
             raise ValueError(f"parts({step}) is empty: a step learns from one part at least")
         said = self._said(parts)
-        kept = sameness.changes_of_buffers(made.model)
+        kept = sameness.changes_of(made.model, self._buffers)
         summing = self._ranks.summing(self._parameters)
 
         def learn(number: int, part: Any) -> _Learned:
@@ -220,7 +222,7 @@ class _Steps:
             for one in learned:
                 total += one.total
         summing.finish()
-        _check_kept(made.model, kept)
+        _check_kept(kept, sameness.changes_of(made.model, self._buffers))
         _seed_all(f"allpass elastic {self._seed} {step} {len(parts)}")  # as it is saved, whoever took the last part
         if not math.isfinite(total):
             raise Diverged(f"the loss of step {step} is {total}")
@@ -294,8 +296,8 @@ def _check_same(step: int, learned: Sequence[_Learned]) -> None:
         )
 
 
-def _check_kept(model: Any, before: "dict[str, Tuple[int, int]]") -> None:
-    changed = sameness.changed(before, sameness.changes_of_buffers(model))
+def _check_kept(before: sameness.Changes, after: sameness.Changes) -> None:
+    changed = sameness.changed(before, after)
     if changed:
         raise NotExact(
             f"loss(part) changes {', '.join(changed[:3])}, which the next part depends on: processes that take "

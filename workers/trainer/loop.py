@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 from allpass.recipe.libraries import installed
 from allpass.recipe.settings import Recipe
 from allpass.training.elastic import handing_over
-from allpass.training.elastic.ranks import Join, PeerLost, Ranks, alone
+from allpass.training.elastic.ranks import Join, Ranks, alone
+from allpass.training.elastic.together import TakesSteps
 from allpass.training.session import Session
 from allpass.training.torch_checkpoints import Checkpoints
 from workers.trainer import export, learned, model, pushing, tasks
@@ -34,7 +34,7 @@ class Diverged(ArithmeticError):
     """The loss is no number any more."""
 
 
-class Loop:
+class Loop(TakesSteps):
     """Trains from where its session says until the target, or the last step. The only part that reports, saves and
     leaves (SystemExit with code 75, when a stop was asked for and is saved). `join`: how it comes to the processes that
     share the parts of each step, at the start and whenever they change; all but the first only take steps."""
@@ -48,11 +48,11 @@ class Loop:
         session: Session,
         join: Join = alone,
     ) -> None:
-        self._prepared = prepared
         self._steps = Stepping(recipe, prepared, task, update, session)
+        super().__init__(join, prepared.device)
+        self._prepared = prepared
         self._update = update
         self._session = session
-        self._join = join
         self._checkpoints = Checkpoints(prepared.model, session=session, alone=True, **update.parts)
         self._progress = Progress(recipe)
         self._best = BestWeights(prepared.model, session.checkpoint_dir)
@@ -73,8 +73,13 @@ class Loop:
         return self._steps.task
 
     @property
-    def _ranks(self) -> Ranks:
+    def ranks(self) -> Ranks:
+        """Also of whoever takes its parts."""
         return self._steps.ranks
+
+    @ranks.setter
+    def ranks(self, ranks: Ranks) -> None:
+        self._steps.ranks = ranks
 
     def run(self) -> None:
         """Raises Diverged."""
@@ -86,63 +91,40 @@ class Loop:
             self._tracking.close(is_left=is_left)
 
     def _run(self) -> None:
-        step = self._begin()
-        while True:
-            is_lost = False
-            try:
-                self._close(step)
-                if self._progress.ended is not None or step >= self.last_step:
-                    break
-                if self._ranks.is_to_change:
-                    step = self._change_ranks(step)
-                self._take(step + 1)
-                step += 1
-            except PeerLost:  # nobody has lost anything but the step that was being taken
-                is_lost = True
-            if is_lost:  # where nothing refers any more to the ways that broke: the others wait for their end
-                self._update.drop()
-                step = self._change_ranks(step)
-        self._ranks.leave()
-        if not self._ranks.is_first:
+        step = self.take_all(self._begin())
+        if not self.ranks.is_first:
             return
         self._checkpoints.save(step, data=self._state(), metrics=self._told)  # for whoever begins with it
         self._finish(step)
 
     def _begin(self) -> int:
         """The step that was taken last, by the session; what it does not say comes with the first process."""
-        self._steps.ranks = self._join(self._prepared.device)
+        self.join()
         step = 0
-        if self._ranks.is_first:
+        if self.ranks.is_first:
             self._steps.tell_layout(total_steps=self.last_step)
             step = self._closed = self._resume()
             if step:
                 self._track(step)  # the machine before may have left without a word of it
             self._watching.look(step)
-        with contextlib.suppress(PeerLost):
-            return self._hand_over(step)
-        return self._change_ranks(step)
+        return self.begin_after(step)
 
-    def _change_ranks(self, step: int) -> int:
-        """Go on with the processes that there are by now, after the step that the first of them took last."""
-        before = self._ranks.count
-        while True:
-            self._ranks.leave()
-            self._steps.ranks = self._join(self._prepared.device)
-            with contextlib.suppress(PeerLost):
-                step = self._hand_over(step)
-                break
+    def _changed(self) -> None:
         self._steps.tell_layout()
-        now = f"{self._ranks.count} GPU{'s' * (self._ranks.count > 1)}"
-        print(f"training: goes on with step {step + 1} on {now}, after {before}", flush=True)
-        return step
+
+    def _is_over(self, step: int) -> bool:
+        return self._progress.ended is not None or step >= self.last_step
+
+    def _drop(self) -> None:
+        self._update.drop()
 
     def _hand_over(self, step: int) -> int:
         """All that a step depends on, as the first process has it."""
-        if self._ranks.count == 1:
+        if self.ranks.count == 1:
             return step
         own = {name: value for name, value in self._state().items() if name not in _FIRST_ONLY}
-        step, told = handing_over.share(self._ranks, step, own, self._prepared.model, self._update.parts)
-        if not self._ranks.is_first:
+        step, told = handing_over.share(self.ranks, step, own, self._prepared.model, self._update.parts)
+        if not self.ranks.is_first:
             self._steps.cut_as_told(told["cut"])
             self._take_over(told)
         return step
@@ -150,7 +132,7 @@ class Loop:
     def _close(self, step: int) -> None:
         """What is due after a step, once."""
         self._evaluate(step)
-        if self._ranks.is_first and step != self._closed:
+        if self.ranks.is_first and step != self._closed:
             self._checkpoints.after_step(step, data=self._state(), metrics=self._told)
         self._closed = step
 
@@ -171,9 +153,9 @@ class Loop:
                 print(f"training: {remark}", flush=True)
         else:
             print(f"training: goes on with step {step + 1} of {self.last_step}", flush=True)
-        if self._ranks.count > 1:
+        if self.ranks.count > 1:
             parts = f"{self._recipe.accumulation} parts of {self._recipe.rows_at_once}"
-            print(f"training: on {self._ranks.count} GPUs, which share the {parts} rows of a step", flush=True)
+            print(f"training: on {self.ranks.count} GPUs, which share the {parts} rows of a step", flush=True)
         return step
 
     def _restore(self) -> int:
@@ -199,7 +181,7 @@ class Loop:
         self._told = data["told"]
         self._tokens = data.get("tokens", 0)  # of older versions
         self._progress.restore(data["progress"])
-        if self._ranks.is_first:
+        if self.ranks.is_first:
             self._best.restore(data["best"])
         if "watch" in data:
             self._watching.restore(data["watch"])
@@ -256,10 +238,10 @@ class Loop:
         self._watching.look(step)
 
     def _measure(self, step: int) -> None:
-        found = evaluate(self._task, self._prepared, gives_up=self._session.stop_requested, ranks=self._ranks)
+        found = evaluate(self._task, self._prepared, gives_up=self._session.stop_requested, ranks=self.ranks)
         if found is None:
             return
-        if self._progress.add(step, found) and self._ranks.is_first:
+        if self._progress.add(step, found) and self.ranks.is_first:
             self._best.keep()
         self._told = {**self._told, **found}
         self._session.report(step, **self._told)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 import os
@@ -15,7 +14,8 @@ import torch
 
 from allpass import training
 from allpass.training.elastic import following, gathering, given_gpus, handing_over, sameness
-from allpass.training.elastic.ranks import Join, PeerLost, RankFailed, Ranks
+from allpass.training.elastic.ranks import Join, RankFailed
+from allpass.training.elastic.together import TakesSteps, in_gpus
 from allpass.training.session import Session
 from allpass.training.silent import FOLLOWS
 from allpass.training.torch_checkpoints import Checkpoints
@@ -103,14 +103,13 @@ class _Learned(NamedTuple):
     said: str
 
 
-class _Steps:
+class _Steps(TakesSteps):
     """One process's share of a training."""
 
     def __init__(self, build: Callable[[Any], Training], seed: int, session: Session, join: Join) -> None:
+        super().__init__(join, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
         self._seed = seed
         self._session = session
-        self._join = join
-        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         _seed_all(f"allpass elastic {seed}")
         self._training = made = build(self._device)
         _check(made)
@@ -119,70 +118,36 @@ class _Steps:
         if made.scaler is not None:
             made.scaler.scale(torch.zeros((), device=self._device))  # makes its state, also where it has no part
         self._checkpoints = Checkpoints(made.model, session=session, alone=True, **made.states)
-        self._ranks = Ranks()
         self._told: "dict[str, float]" = {}  # of the newest step
         self._closed: Optional[int] = None  # the newest step after which all was done that is due then
         self._steps_together = 0
 
     def run(self) -> Training:
-        step = self._begin()
-        while True:
-            is_lost = False
-            try:
-                self._close(step)
-                if step >= self._training.steps:
-                    break
-                if self._ranks.is_to_change:
-                    step = self._change(step)
-                self._take(step + 1)
-                step += 1
-            except PeerLost:  # nobody has lost anything but the step that was being taken
-                is_lost = True
-            if is_lost:  # where nothing refers any more to the ways that broke: the others wait for their end
-                self._training.optimizer.zero_grad(set_to_none=True)
-                step = self._change(step)
-        self._ranks.leave()
-        if self._ranks.is_first:
+        step = self.take_all(self._begin())
+        if self.ranks.is_first:
             self._checkpoints.save(step, metrics=self._told)
         return self._training
 
     def _begin(self) -> int:
-        self._ranks = self._join(self._device)
+        self.join()
         step = 0
-        if self._ranks.is_first:
+        if self.ranks.is_first:
             state = self._checkpoints.resume()
             step = self._closed = 0 if state is None else state.step
             self._session.describe(total_steps=self._training.steps)
-            print(f"training: {'begins' if step == 0 else f'goes on with step {step + 1}'} {self._where}", flush=True)
-        with contextlib.suppress(PeerLost):
-            return self._hand_over(step)
-        return self._change(step)
-
-    def _change(self, step: int) -> int:
-        """Go on with the processes that there are by now, after the step that the first of them took last."""
-        before = self._ranks.count
-        while True:
-            self._ranks.leave()
-            self._ranks = self._join(self._device)
-            with contextlib.suppress(PeerLost):
-                step = self._hand_over(step)
-                break
-        print(f"training: goes on with step {step + 1} {self._where}, after {before}", flush=True)
-        return step
-
-    @property
-    def _where(self) -> str:
-        return f"on {self._ranks.count} GPU{'s' * (self._ranks.count > 1)}"
+            begins = "begins" if step == 0 else f"goes on with step {step + 1}"
+            print(f"training: {begins} on {in_gpus(self.ranks.count)}", flush=True)
+        return self.begin_after(step)
 
     def _hand_over(self, step: int) -> int:
         """All that a step depends on, as the first process has it. Raises RankFailed where the rest is not the same."""
         self._steps_together = 0
-        if self._ranks.count == 1:
+        if self.ranks.count == 1:
             return step
         made = self._training
-        step, _ = handing_over.share(self._ranks, step, {}, made.model, made.states)
+        step, _ = handing_over.share(self.ranks, step, {}, made.model, made.states)
         fixed = sameness.of_fixed(made.model)
-        if self._ranks.of_first(fixed) != fixed:
+        if self.ranks.of_first(fixed) != fixed:
             raise RankFailed(
                 "the processes have built different models: weights that are not trained differ. Load them from the "
                 "same files, or draw them in `build`, where random numbers are seeded"
@@ -192,11 +157,17 @@ class _Steps:
     def _close(self, step: int) -> None:
         """What is due after a step, once."""
         made = self._training
-        if self._ranks.is_first and step != self._closed:
+        if self.ranks.is_first and step != self._closed:
             if made.after_step is not None:
                 made.after_step(step, dict(self._told))
             self._checkpoints.after_step(step, metrics=self._told)
         self._closed = step
+
+    def _is_over(self, step: int) -> bool:
+        return step >= self._training.steps
+
+    def _drop(self) -> None:
+        self._training.optimizer.zero_grad(set_to_none=True)
 
     def _take(self, step: int) -> None:
         made = self._training
@@ -205,7 +176,7 @@ class _Steps:
             raise ValueError(f"parts({step}) is empty: a step learns from one part at least")
         said = self._said(parts)
         kept = sameness.changes_of(made.model, self._buffers)
-        summing = self._ranks.summing(self._parameters)
+        summing = self.ranks.summing(self._parameters)
 
         def learn(number: int, part: Any) -> _Learned:
             _seed_all(f"allpass elastic {self._seed} {step} {number}")
@@ -216,7 +187,7 @@ class _Steps:
             return _Learned(float(loss.detach()), present, said)
 
         total = 0.0
-        for learned in self._ranks.each(parts, learn, summing.at_once):
+        for learned in self.ranks.each(parts, learn, summing.at_once):
             _check_same(step, learned)
             summing.add([one.present for one in learned])
             for one in learned:
@@ -234,7 +205,7 @@ class _Steps:
         """What has to be the same in all processes: the number of parts, the norm of the step before, and, just after
         the processes have met, what the parts are."""
         words = f"{len(parts)} parts, norm {self._told.get('grad_norm') if self._steps_together else None!r}"
-        if self._ranks.count == 1 or self._steps_together >= _FINGERPRINTED_STEPS:
+        if self.ranks.count == 1 or self._steps_together >= _FINGERPRINTED_STEPS:
             return words
         return f"{words}, {sameness.of_parts(parts)}"
 

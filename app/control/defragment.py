@@ -7,7 +7,7 @@ there. A round looks at the fleet anew, begins a few moves, drops what is not so
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.control.context import ControlContext, as_ms
@@ -253,12 +253,15 @@ class Defragmenter:
         return dropped
 
     async def _each(
-        self, now: _Round, releases: Sequence[PlannedRelease], act: Callable[[Connection, PlannedRelease], object]
+        self,
+        now: _Round,
+        releases: Sequence[PlannedRelease],
+        act: Callable[[Connection, PlannedRelease], Awaitable[None]],
     ) -> None:
         def named(release: PlannedRelease) -> str:
             return f"{now.row.id}, {release.name}"
 
-        await each(self._context, Chore.DEFRAG, releases, act, named=named)  # type: ignore[arg-type]
+        await each(self._context, Chore.DEFRAG, releases, act, named=named)
 
     async def _close(self, row: DefragRow, releases: Sequence[PlannedRelease]) -> None:
         freed = [one for one in releases if one.state is ReleaseState.FREED]

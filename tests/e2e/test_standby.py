@@ -66,6 +66,8 @@ def test_two_gpus_are_lent_to_two_spot_jobs_and_come_back_after_a_crash(lab: Ser
     told = " ".join(one.text for one in lab.client.explain_job(owner.id).because)
     assert "its owner lends its 2 GPUs" in told
     assert "spot jobs use 2 of them; $3.60/h is paid meanwhile" in told
+    (then, *_) = lab.client.explain_job(owner.id).next
+    assert then.text.endswith("on its machine when its window is over, or its owner calls it back"), then.text
     assert "on GPUs that a guaranteed job lends until" in " ".join(
         one.text for one in lab.client.explain_job(spot[0].id).because
     )

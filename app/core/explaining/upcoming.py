@@ -66,10 +66,19 @@ def _next_of_waiting(facts: Facts) -> Iterator[Remark]:
             f"is not started again before {duration(facts.not_before_ms - facts.now_ms)} from now",
             {"not_before_ms": facts.not_before_ms},
         )
-    if facts.coming is not None:
+    if facts.lent:
+        yield _return(facts.lent[0], begin)
+    elif facts.coming is not None:
         yield from _boot(facts, facts.coming, f"{begin} there")
     yield _next_decision(facts)
     yield from _end_of_wait(facts)
+
+
+def _return(lent: Remark, begin: str) -> Remark:
+    """Of a job whose GPUs are lent."""
+    called = lent.data.get("called_ms") is not None
+    when = "as soon as its GPUs are free" if called else "when its window is over, or its owner calls it back"
+    return Remark(f"{begin} on its machine {when}", {"until_ms": lent.data.get("until_ms")})
 
 
 def _end_of_wait(facts: Facts) -> Iterator[Remark]:

@@ -73,14 +73,14 @@ def _look(args: list[str], *, as_json: bool) -> None:
 def _headline(one: Defragmentation) -> str:
     what = "rents" if one.goal == "rent" else f"pool {one.pool}" if one.pool else "pools"
     freed = sum(release.state == "freed" for release in one.releases)
-    of = f"{freed} of {len(one.releases)} vacated"
+    of = f"  {freed} of {len(one.releases)} vacated" if one.releases else ""
     told = f": {one.message}" if one.message else ""
-    return f"{one.id or 'plan'}  {what}  {one.state}  {of}{told}"
+    return f"{one.id or 'plan'}  {what}  {one.state}{of}{told}"
 
 
 def _print(one: Defragmentation) -> None:
     typer.echo(_headline(one))
-    if one.nodes is not None:
+    if one.nodes:
         typer.echo(f"{one.occupied} of {one.nodes} nodes are in use; no packing needs fewer than {one.least}.")
     for release in one.releases:
         _print_release(release)

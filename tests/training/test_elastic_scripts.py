@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from allpass.training.elastic import NotExact, Training, sameness, train
+from allpass import training
+from allpass.training.elastic import NotExact, Training, sameness, script, train
 from tests.training.scripts import REPOSITORY
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(240)]
@@ -183,6 +185,29 @@ def test_what_is_no_training_is_refused(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=words):
         train(build)  # type: ignore[arg-type]
+
+
+def test_one_of_several_processes_that_others_have_started_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them would train the whole by itself."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RuntimeError, match="without torchrun, and a job of it without --nodes"):
+        train(lambda device: _made())
+
+
+def test_a_second_training_of_one_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(script, "_has_trained", False)
+    monkeypatch.setattr(training, "_session", None)
+    stops = signal.getsignal(signal.SIGTERM)
+    try:
+        train(lambda device: _made())
+        with pytest.raises(RuntimeError, match="was called before"):
+            train(lambda device: _made())
+    finally:
+        signal.signal(signal.SIGTERM, stops)
 
 
 # What has to be alike

@@ -21,6 +21,7 @@ from allpass.training.silent import FOLLOWS
 from allpass.training.torch_checkpoints import Checkpoints
 
 _FINGERPRINTED_STEPS = 2  # after each change of the processes
+_has_trained = False
 
 
 class NotExact(ValueError):
@@ -67,6 +68,8 @@ def train(build: Callable[[Any], Training], *, seed: int = 0, processes: Optiona
     `allpass.training.torch_checkpoints` does, and leaves with code 75 when it is asked to. In the other processes this
     does not return.
 
+    Once in a process, which is neither one of torchrun's nor one of a job on several machines (RuntimeError).
+
     Raises NotExact for what would make the result depend on the number of processes, Diverged for a loss that is no
     number, TypeError for a training or loss that is none, and what `build`, `parts` or `loss` raise: of another process
     as `RankFailed`, with its words.
@@ -74,12 +77,30 @@ def train(build: Callable[[Any], Training], *, seed: int = 0, processes: Optiona
     if FOLLOWS in os.environ:
         following.serve(lambda task, session, join: _follow(build, task, session, join))
         raise SystemExit(0)  # let go: whatever the script does next is the first process's to do
+    global _has_trained  # noqa: PLW0603 - one process, one training
+    _check_started(_has_trained)
     session = training.session()
     gpus = gathering.own_gpus(session, processes)
     given_gpus.check(session)
     told, environment = {"seed": seed}, {FOLLOWS: "1"}
     with gathering.gathered(_command(), told, session, gpus, may_change=True, environment=environment) as join:
-        return _Steps(build, seed, session, join).run()
+        trained = _Steps(build, seed, session, join).run()
+    _has_trained = True
+    return trained
+
+
+def _check_started(has_trained: bool) -> None:
+    """Raises RuntimeError where this is not the one process of its training, or not its one training."""
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise RuntimeError(
+            "elastic.train begins the other processes itself, on the GPUs of one machine: start the script without "
+            "torchrun, and a job of it without --nodes"
+        )
+    if has_trained:
+        raise RuntimeError(
+            "elastic.train was called before in this process: the others, which run the script from its beginning, "
+            "would take part in that training. Put both into one list of steps, or into two jobs (--from-checkpoint)"
+        )
 
 
 def _follow(build: Callable[[Any], Training], task: "dict[str, Any]", session: Session, join: Join) -> None:

@@ -13,6 +13,7 @@ MODULES = (
     ("allpass", "Submit and follow jobs"),
     ("allpass.training", "In a training script"),
     ("allpass.training.torch_checkpoints", "In a PyTorch script"),
+    ("allpass.training.elastic", "In a PyTorch script whose GPUs may change"),
 )
 HEAD = """\
 # Python

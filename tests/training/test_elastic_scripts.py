@@ -197,6 +197,12 @@ def test_one_of_several_processes_that_others_have_started_is_refused(
         train(lambda device: _made())
 
 
+def test_more_gpus_than_can_take_part_are_not_left_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="at most 8 GPUs can take part .* not 16"):
+        train(lambda device: _made(), processes=16)
+
+
 def test_a_second_training_of_one_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(script, "_has_trained", False)

@@ -16,9 +16,11 @@ from allpass.training.session import Session
 def own_gpus(session: Session, processes: Optional[int] = None) -> Tuple[str, ...]:
     """A name for each process that the job is to have, and this process narrowed to the first of them: to be called
     before CUDA is. Of played GPUs too, which are processors. What is wanted by now counts; where nobody says it, what
-    the job was submitted with; without Allpass `processes`, or one."""
+    the job was submitted with; without Allpass `processes`, or one. Raises ValueError for more than can take part."""
     visible = [name for one in os.environ.get(VISIBLE, "").split(",") if (name := one.strip())]
-    count = min(MOST, max(1, int((session.template().get("gpu") or {}).get("count") or processes or 1)))
+    count = max(1, int((session.template().get("gpu") or {}).get("count") or processes or 1))
+    if count > MOST:
+        raise ValueError(f"at most {MOST} GPUs can take part in a training that may change them, not {count}")
     wanted = WantedGpus.of(visible[:count] or tuple(map(str, range(count))), may_change=True)
     wanted.look()
     names = wanted.names

@@ -199,7 +199,7 @@ def test_one_of_several_processes_that_others_have_started_is_refused(
 
 def test_more_gpus_than_can_take_part_are_not_left_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="at most 8 GPUs can take part .* not 16"):
+    with pytest.raises(ValueError, match=r"at most 8 GPUs can take part .* not 16"):
         train(lambda device: _made(), processes=16)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 SAFE = frozenset({"-P", "-I"})
 # These lists say it in another way, which a test of theirs holds.
 ELSEWHERE = {
+    "sdk/allpass/training/elastic/script.py": "a user's own script once more, as it was started itself",
     "sdk/allpass/symbolic/ask.py": "a Python older than -P, and with packages that -I would hide",
     "workers/agent/command.py": "what a job is told to run, in the folder of its own code, where it is to be found",
     "workers/agent/config.py": "the agent starts itself once more, with the flags that it has",

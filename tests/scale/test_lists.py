@@ -35,7 +35,7 @@ _PAGED = {
     for name, (_, _, operation) in named_operations().items()
     if {"cursor", "limit"} <= {one["name"] for one in operation.get("parameters", ())}
 }
-_NO_SUCH_ROW = {"get_price_list", "get_calibration", "get_sweep", "preview_artifact"}
+_NO_SUCH_ROW = {"get_price_list", "get_calibration", "get_defragmentation", "get_sweep", "preview_artifact"}
 _ASKED = {"search_log": {"q": "loss"}, "preview_artifact": {"path": "none"}}
 # What the lists of the ground hold, where they hold much.
 _MUCH = {
@@ -146,6 +146,7 @@ def _at(path: str, ground: Ground, job_id: str) -> str:
         checkpoint_id=ground.checkpoint_id,
         sweep_id="sweep_01MCC5RM000000000000",
         calibration_id="cal_01MCC5RM000000000000",
+        defragmentation_id="dfrg_01MCC5RM000000000000",
         pool="pool7",
         provider="modal",
         sha256="a" * 64,

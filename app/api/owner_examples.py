@@ -145,6 +145,7 @@ OWNER_REQUESTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "ModelNameRequest": MODEL_NAME_REQUEST,
     "ProjectChange": {"default_class": "spot"},
     "PoolRequest": POOL_REQUEST,
+    "HostChange": {"labels": {"switch": "leaf-3", "rack": None}},
     "PoolChange": {"most_gpus": 4, "hours": ""},
     "PoolTokenRequest": {"joins": 8, "valid_s": 3600},
     "DrainRequest": {"within_s": 1200, "host": "gpu-box-1"},

@@ -21,6 +21,7 @@ from app.db.offers.provider_states import provider_states_now
 from app.services.pools.define_pool import change_pool, define_pool, drain_pool, launchers_of, remove_pool
 from app.services.pools.drain_host import drain_host, forget_host
 from app.services.pools.join_host import make_pool_token
+from app.services.pools.label_host import label_host
 from app.services.pools.show_pools import list_pools, show_pool
 
 router = APIRouter(prefix="/v1", tags=["pools"])
@@ -183,6 +184,20 @@ async def forget(
     row = await forget_host(context.database, context.ids, pool, host, fault_budget=budget, now_ms=now_ms)
     async with audited(context, request, row.host_id):
         return host_view(row, None, "gone")
+
+
+@router.patch(
+    "/pools/{pool}/hosts/{host}", operation_id="change_host", summary="Label a host of a pool", responses=_WRITE
+)
+async def change_one(
+    pool: PoolInPath, host: HostInPath, body: wire.HostChange, request: Request, caller: Owner, context: ContextOf
+) -> wire.PoolHost:
+    """Labels say what it is and where it stands: `switch` is heeded wherever a job on several machines is placed."""
+    now_ms = context.clock.now_ms()
+    async with audited(context, request, host) as write:
+        row = await label_host(write.connection, pool, host, body)
+        shown = await show_pool(write.connection, pool, now_ms=now_ms)
+    return next(host_view(one.row, one.seen, one.state) for one in shown.hosts if one.row.host_id == row.host_id)
 
 
 async def _drain(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from app.control.context import ControlContext
@@ -32,6 +32,7 @@ from app.db.decisions.enactment import set_wait_reasons
 from app.db.pools.hosts import seen_hosts
 from app.db.pools.pools import read_pools
 from app.db.runs.members import gang_nodes
+from app.services.pools.switches import switches_of_hosts
 
 _AT_ONCE = 100
 _RESTS_MS = 60_000  # after not all machines could be had; longer each time in a row
@@ -66,7 +67,9 @@ class GangPlacer:
         async with context.database.statement() as connection:
             rented = await gang_nodes(connection, {job.job_id for job in gangs})
             pools = await _empty_pools(connection, snapshot.now_ms) if _any_waits_long(gangs, snapshot.now_ms) else []
-        gathered = await asyncio.to_thread(self._gather, snapshot, gangs, rented, pools)
+            waits = any(job.state in PLACEABLE_JOB_STATES for job in gangs)
+            switches = await switches_of_hosts(connection) if waits else {}
+        gathered = await asyncio.to_thread(self._gather, snapshot, gangs, rented, pools, switches)
         self.wake_at_ms, self.kept_hosts = gathered.wake_at_ms, gathered.kept_hosts
         refused = await self._enact(seen, gathered.claims)
         for job_id in {*gathered.given_up, *refused}:
@@ -76,23 +79,28 @@ class GangPlacer:
         return gathered.snapshot
 
     def _gather(
-        self, snapshot: Snapshot, gangs: Sequence[JobView], rented: Sequence[GangNode], pools: Sequence[EmptyPool]
+        self,
+        snapshot: Snapshot,
+        gangs: Sequence[JobView],
+        rented: Sequence[GangNode],
+        pools: Sequence[EmptyPool],
+        switches: Mapping[str, str],
     ) -> GatheredGangs:
         """Of all, or of those alone over which it does not fail: the others wait, unseen by policies."""
         resting = {job_id: until_ms for job_id, (_, until_ms) in self._rests.items()}
         try:
-            return gather(snapshot, rented, resting=resting, pools=pools)
+            return gather(snapshot, rented, resting=resting, pools=pools, switches=switches)
         except Exception:
             failing = set()
             for job in gangs:
                 try:
-                    gather(replace(snapshot, jobs=(job,)), rented, resting=resting, pools=pools)
+                    gather(replace(snapshot, jobs=(job,)), rented, resting=resting, pools=pools, switches=switches)
                 except Exception as error:
                     self._context.health.failed(Chore.GANGS, job.job_id, error)
                     failing.add(job.job_id)
             if not failing:
                 raise
-            found = gather(_without(snapshot, failing), rented, resting=resting, pools=pools)
+            found = gather(_without(snapshot, failing), rented, resting=resting, pools=pools, switches=switches)
             return replace(found, snapshot=_without(without_gangs(found.snapshot), failing))
 
     async def _enact(self, seen: Observation, claims: Sequence[Claim]) -> dict[str, str]:

@@ -21,11 +21,12 @@ class GangRental:
     offers: tuple[Offer, ...]
     has: tuple[NodeView, ...]
     hourly_micros: int
+    spread: float = 0.0  # over switches, as entropy
 
     @property
-    def rank(self) -> tuple[int, int, int, Site]:
-        """Where it has most already; then own machines, then the cheapest."""
-        return -len(self.has), _TIERS.index(self.site[1]), self.hourly_micros, self.site
+    def rank(self) -> tuple[int, int, int, float, Site]:
+        """Where it has most already; then own machines, then the cheapest, then the least spread."""
+        return -len(self.has), _TIERS.index(self.site[1]), self.hourly_micros, round(self.spread, 9), self.site
 
 
 def site_of(machine: Offer | NodeView) -> Site:

@@ -9,6 +9,7 @@ they come to be free together: only where it could have all of them, and for one
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +23,7 @@ from app.core.model.offer import Offer
 from app.core.model.plan import AssignGang, GangPlace, ProvisionGang, Release
 from app.core.model.snapshot import JobView, NodeView, Snapshot, versions_of
 from app.core.policies.reasons import duration
+from app.core.topology import allocate, complete, entropy
 
 MOST_PLACED = 100  # jobs that machines are looked for in one decision: who comes after them comes in the next
 MOST_NODES = 64  # of one job, whatever its row says
@@ -80,14 +82,16 @@ def gather(
     resting: Mapping[str, int] | None = None,
     pools: Sequence[EmptyPool] = (),
     patience_ms: int = RESERVE_AFTER_MS,
+    switches: Mapping[str, str] | None = None,
 ) -> GatheredGangs:
     """Decide on all jobs on several machines. `rented`: the machines that were rented for them. `resting`: jobs that
     rent nothing before a moment, as they could not have all of theirs. `pools`: of whose hosts some may be kept for who
-    has waited for `patience_ms`."""
+    has waited for `patience_ms`. `switches`: which one each own host is under, by its id; hosts that are not there are
+    taken to be under one. Machines are taken from as few switches as can be (`app.core.topology`)."""
     gangs = [job for job in snapshot.jobs if is_gang(job)]
     if not gangs:
         return GatheredGangs(snapshot)
-    gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms)
+    gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms, switches or {})
     held = {job_id for run in snapshot.runs for job_id in run.job_ids}
     waiting = [job for job in gangs if job.job_id not in held and job.state in PLACEABLE_JOB_STATES and not job.leaving]
     waiting.sort(key=queue.edf_key)
@@ -98,10 +102,24 @@ def gather(
     return gathering.result({job.job_id for job in gangs})
 
 
+def _cheapest(offers: Iterable[Offer], missing: int) -> list[Offer] | None:
+    """The first of each host, and of a cloud as many as it takes; None where they are not there."""
+    taken: list[Offer] = []
+    hosts: set[str] = set()
+    for offer in offers:
+        if offer.host in hosts:
+            continue
+        hosts |= {offer.host} - {""}
+        taken += [offer] * (1 if offer.host else missing)
+        if len(taken) >= missing:
+            return taken[:missing]
+    return None
+
+
 def without_gangs(snapshot: Snapshot) -> Snapshot:
     """The world without jobs on several machines and the machines that they run on: they only wait."""
     gangs = {job.job_id for job in snapshot.jobs if is_gang(job)}
-    return _Gathering(snapshot, (), {}, (), 0).result(gangs).snapshot
+    return _Gathering(snapshot, (), {}, (), 0, {}).result(gangs).snapshot
 
 
 class _Gathering:
@@ -112,11 +130,14 @@ class _Gathering:
         resting: Mapping[str, int],
         pools: Sequence[EmptyPool],
         patience_ms: int,
+        switches: Mapping[str, str],
     ) -> None:
         self._seen = snapshot
         self._resting = resting
         self._pools = {pool.name: pool for pool in pools}  # those that have not kept hosts for anybody
         self._patience_ms = patience_ms
+        self._switches = switches
+        self._host_of = {one.node_id: one.host for one in rented}  # as offers name it
         self._nodes = {node.node_id: node for node in snapshot.nodes}
         self._occupied = {run.node_id for run in snapshot.runs}
         self._rented: dict[str, list[GangNode]] = {}
@@ -192,12 +213,20 @@ class _Gathering:
         whole = [nodes for _, nodes in sorted(by_site.items()) if len(nodes) >= job.resources.nodes]
         if not whole or job.not_before_ms > self._seen.now_ms:
             return False
-        taken = whole[0][: job.resources.nodes]
+        taken = self._closest(whole[0], job.resources.nodes)
         count = job.resources.gpus_min
         places = tuple(GangPlace(node.node_id, node.free_gpus[:count]) for node in taken)
         why = f"all of its {len(places)} machines are ready"
         self._claims.append(AssignGang(job.job_id, places, why, versions_of(job, *taken)))
         return True
+
+    def _closest(self, nodes: Sequence[NodeView], number: int) -> list[NodeView]:
+        """So many of them, under as few switches as can be. Neighbours by rank are under one."""
+        by_switch: dict[str, list[NodeView]] = {}
+        for node in nodes:
+            by_switch.setdefault(self._switch_of(self._host_of.get(node.node_id, "")), []).append(node)
+        taken = allocate({switch: len(under) for switch, under in by_switch.items()}, number) or {}
+        return [node for switch in sorted(taken) for node in by_switch[switch][: taken[switch]]]
 
     def _sites(self, job: JobView, own: Sequence[GangNode]) -> list[Site]:
         """Where it could be: where it has machines already, or any that is on offer."""
@@ -216,22 +245,32 @@ class _Gathering:
         if missing <= 0:
             return GangRental(site, (), tuple(counts), 0)
         hosts = {one.host for one in own if one.host}
-        offers = (one for one in self._by_site.get(site, ()) if self._suits(job, one))
-        taken: list[Offer] = []
+        there = [one for one in self._by_site.get(site, ()) if self._suits(job, one) and one.host not in hosts]
+        has = Counter(self._switch_of(host) for one in counts if (host := self._host_of.get(one.node_id, "")))
+        for taken in (self._tightest(there, has, missing), _cheapest(there, missing)):
+            hourly = sum(one.price_per_hour.micros for one in (*(taken or ()), *counts))
+            if taken and self._may_pay(job, taken, hourly):
+                under = has + Counter(self._switch_of(one.host) for one in taken if one.host)
+                return GangRental(site, tuple(taken), tuple(counts), hourly, entropy(under.values()))
+        return None
+
+    def _tightest(self, offers: Sequence[Offer], has: Mapping[str, int], missing: int) -> list[Offer] | None:
+        """Of hosts under as few switches as can be, each once; under each switch the first that are offered. None where
+        no host says its switch."""
+        by_switch: dict[str, dict[str, Offer]] = {}
         for offer in offers:
-            if offer.host in hosts:
-                continue
-            hosts |= {offer.host} - {""}
-            taken += [offer] * (1 if offer.host else missing)
-            if len(taken) >= missing:
-                break
-        if len(taken) < missing:
+            if offer.host:
+                by_switch.setdefault(self._switch_of(offer.host), {}).setdefault(offer.host, offer)
+        if not self._switches or len(by_switch) < 2:
             return None
-        taken = taken[:missing]
-        hourly = sum(one.price_per_hour.micros for one in taken) + sum(one.price_per_hour.micros for one in counts)
-        if not self._may_pay(job, taken, hourly):
+        taken = complete({switch: len(hosts) for switch, hosts in by_switch.items()}, has, missing)
+        if taken is None:
             return None
-        return GangRental(site, tuple(taken), tuple(counts), hourly)
+        return [offer for switch, number in taken.items() for offer in [*by_switch[switch].values()][:number]]
+
+    def _switch_of(self, host: str) -> str:
+        """Of a host as offers name it; hosts that do not say it are taken to be under one."""
+        return self._switches.get(host.partition("/")[0], "")
 
     def _is_useful(self, job: JobView, node: NodeView, joins: Collection[str]) -> bool:
         return node.state is NodeState.READY and node.node_id in joins and has_room(job, node)

@@ -8,7 +8,10 @@ level up, with racks or regions in place of switches.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
+
+_MOST_FIRSTS = 16
 
 
 def entropy(taken: Iterable[int]) -> float:
@@ -34,6 +37,34 @@ def allocate(free_gpus: Mapping[str, int], gpus: int, most_of_one: int | None = 
         name = min(fitting)[1] if fitting else max(free, key=lambda one: (free[one], free_gpus[one], one))
         taken[name] = min(free.pop(name), missing)
         missing -= taken[name]
+    return taken
+
+
+def complete(free: Mapping[str, int], has: Mapping[str, int], missing: int) -> dict[str, int] | None:
+    """What to take by switch so that a gang which `has` something already has `missing` more; None where they are not
+    there. Where it has nothing, no other allocation has less entropy, as of `allocate`; else hardly any has.
+
+    Each time the switch that would have most of the gang in the end, which is the one that has most of it where several
+    hold all that is left; of equal ones the one with the fewest free. Where the gang has something, that is tried with
+    each of its own switches and of the largest others as the first, and the least entropy counts. Ties by name.
+    """
+    left = {name: have for name, have in free.items() if have > 0}
+    if missing < 1 or sum(left.values()) < missing:
+        return None if missing > 0 else {}
+    firsts: list[str | None] = [None]
+    if own := sorted(name for name, number in has.items() if number > 0 and name in left):
+        firsts += [*own, *sorted(left.keys() - set(own), key=lambda one: (-left[one], one))[:_MOST_FIRSTS]]
+    tried = [_completed(left, has, missing, first) for first in firsts]
+    return min(tried, key=lambda taken: round(entropy((Counter(has) + Counter(taken)).values()), 12))
+
+
+def _completed(free: Mapping[str, int], has: Mapping[str, int], missing: int, first: str | None) -> dict[str, int]:
+    left, taken = dict(free), dict[str, int]()
+    while missing > 0:
+        sizes = {name: has.get(name, 0) + min(have, missing) for name, have in left.items()}
+        name = first or min(left, key=lambda one: (-sizes[one], free[one], one))
+        taken[name] = min(left.pop(name), missing)
+        missing, first = missing - taken[name], None
     return taken
 
 

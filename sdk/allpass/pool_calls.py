@@ -47,6 +47,10 @@ def forget_host(name: str, host: str) -> Call[pools.PoolHost]:
     return Call("DELETE", f"{_pool(name)}/hosts/{_segment(host, 'host')}", pools.PoolHost)
 
 
+def change_host(name: str, host: str, request: pools.HostChange) -> Call[pools.PoolHost]:
+    return Call("PATCH", f"{_pool(name)}/hosts/{_segment(host, 'host')}", pools.PoolHost, body=request)
+
+
 def _pool(name: str) -> str:
     return f"/v1/pools/{_segment(name, 'pool')}"
 

@@ -99,6 +99,7 @@ ROUTES = [
     ("POST", "/v1/pools/pool_lab/drain", "owner"),
     ("POST", "/v1/pools/pool_lab/undrain", "owner"),
     ("DELETE", f"/v1/pools/pool_lab/hosts/{new_id('host')}", "owner"),
+    ("PATCH", f"/v1/pools/pool_lab/hosts/{new_id('host')}", "owner"),
     ("GET", "/v1/budgets", "read"),
     ("PUT", "/v1/budgets", "admin"),
     ("DELETE", f"/v1/budgets/{new_id('bud')}", "admin"),

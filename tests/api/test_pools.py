@@ -64,8 +64,8 @@ class HostCaller:
         self.running: list[dict[str, Any]] = []
         self.version = 0
 
-    async def join(self, token: str, nonce: str = NONCE, name: str = "box") -> httpx.Response:
-        body = {"nonce": nonce, "name": name, "boot_id": self.boot_id, "facts": self.facts}
+    async def join(self, token: str, nonce: str = NONCE, name: str = "box", **more: Any) -> httpx.Response:
+        body = {"nonce": nonce, "name": name, "boot_id": self.boot_id, "facts": self.facts, **more}
         bearer = {"Authorization": f"Bearer {token}"}
         answer = await self.http.post("/v1/agent/hosts/join", json=body, headers=bearer)
         if answer.status_code == 200:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.topology import allocate, allocate_literally, entropy
+from app.core.topology import allocate, allocate_literally, complete, entropy
 
 _switches = st.lists(st.integers(0, 6), min_size=1, max_size=4).map(
     lambda sizes: {f"s{number}": size for number, size in enumerate(sizes)}
@@ -77,3 +77,34 @@ def test_a_bound_on_one_domain_holds(free_gpus: dict[str, int], gpus: int, most:
     taken = allocate(free_gpus, gpus, most_of_one=most)
     assert (taken is None) == (sum(min(have, most) for have in free_gpus.values()) < gpus)
     assert taken is None or max(taken.values()) <= most
+
+
+def test_what_is_missing_comes_from_where_the_gang_is() -> None:
+    assert complete({"a": 3, "b": 9, "c": 2}, {"c": 4}, 2) == {"c": 2}
+    assert complete({"a": 3, "b": 9}, {"a": 1, "b": 2}, 2) == {"b": 2}, "where it has most"
+    assert complete({"a": 1, "b": 3}, {"a": 1}, 3) == {"b": 3}, "one more under its own switch would halve the gang"
+    assert complete({"a": 1}, {"a": 4}, 2) is None
+    assert complete({}, {"a": 4}, 0) == {}
+
+
+@settings(max_examples=400, deadline=None)
+@given(_switches, st.lists(st.integers(0, 4), max_size=5), st.integers(1, 14))
+def test_no_way_to_complete_a_gang_has_less_entropy(free: dict[str, int], has: list[int], missing: int) -> None:
+    """Of every way there is among few switches. A gang may be under switches that have nothing free."""
+    here = {f"s{number}": count for number, count in enumerate(has)}
+    found = complete(free, here, missing)
+    if sum(free.values()) < missing:
+        assert found is None
+        return
+    assert found is not None
+    assert sum(found.values()) == missing
+    assert all(0 < number <= free[name] for name, number in found.items())
+
+    def spread(taken: dict[str, int]) -> float:
+        return entropy([here.get(name, 0) + taken.get(name, 0) for name in {*free, *here}])
+
+    every = (dict(zip(free, way, strict=True)) for way in itertools.product(*(range(n + 1) for n in free.values())))
+    assert spread(found) <= min(spread(way) for way in every if sum(way.values()) == missing) + 1e-9
+    if not any(here.values()):
+        alone = allocate(free, missing)
+        assert alone is not None and spread(alone) == pytest.approx(spread(found))

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from allpass.cli import main as cli
 from allpass.client import AsyncClient, Client
 from allpass.errors import InvalidInput
-from tests.sdk.fake_service import KEY, NOW, FakeService, json_of, ok, served
+from tests.sdk.fake_service import KEY, NOW, FakeService, json_of, ok, problem, served
 
 
 class OnePool(FakeService):
@@ -33,6 +33,10 @@ class OnePool(FakeService):
             return super()._route(request)
         if request.method != "GET":
             self.asked = json_of(request)
+            if request.url.path.endswith("/hosts/gone"):
+                return problem(404, "not_found", "there is no host 'gone' in pool lab")
+            if "/hosts/" in request.url.path:
+                return ok(host_of(request.url.path.rpartition("/")[2], self.asked["labels"]))
             self.pool |= {
                 name: value for name, value in self.asked.items() if name in ("spot_share", "name", "grace_s")
             }
@@ -101,3 +105,44 @@ async def test_both_clients_settle_it(live: OnePool) -> None:
             client.change_pool("lab", spot_share=2.0)
     async with AsyncClient() as client:
         assert (await client.change_pool("lab", spot_share=0.5)).spot_share == 0.5
+
+
+def host_of(name: str, labels: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"id": "host_1", "name": name, "pool": "lab", "state": "ready", "gpus": [], "used": []}
+    found |= {"cpus": 1, "memory_bytes": 1, "driver": None, "why": None, "joined_at": NOW, "heard_at": NOW}
+    return found | {"labels": {key: value for key, value in labels.items() if value}, "leaves_at": None}
+
+
+def test_hosts_are_labelled_each_by_itself(live: OnePool) -> None:
+    """One that is not there keeps no other from its label, and the exit code says so."""
+    done = call("pool", "label", "lab", "a", "gone", "b", "--label", "switch=leaf-3", "--remove", "rack")
+    assert live.asked == {"labels": {"switch": "leaf-3", "rack": None}}
+    assert (done.exit_code, done.stdout) == (1, "a   switch=leaf-3\nb   switch=leaf-3\n")
+    assert "gone: there is no host 'gone' in pool lab" in done.output
+    assert call("pool", "label", "lab", "gone", "--label", "switch=leaf-3").exit_code == 1
+    assert call("pool", "label", "lab", "a", "--label", "switch=leaf-3").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("--label", "switch"), ("--label", "a=1", "--label", "a=2"), ("--label", "a=1", "--remove", "a")],
+)
+def test_labels_that_are_none_are_refused_before_anybody_is_asked(live: OnePool, words: tuple[str, ...]) -> None:
+    assert call("pool", "label", "lab", "a", *words).exit_code == 2
+    assert live.asked == {}
+
+
+def test_labels_are_shown_where_hosts_have_any(live: OnePool) -> None:
+    live.pool["hosts"] = [host_of("a", {})]
+    assert "LABELS" not in call("pool", "show", "lab").stdout
+    live.pool["hosts"].append(host_of("b", {"switch": "leaf-3"}))
+    assert "switch=leaf-3" in call("pool", "show", "lab").stdout
+
+
+async def test_clients_label_hosts(live: OnePool) -> None:
+    with Client() as client:
+        assert client.label_host("lab", "a", {"switch": "leaf-3"}).labels == {"switch": "leaf-3"}
+        with pytest.raises(InvalidInput, match="labels"):
+            client.label_host("lab", "a", {"two words": "x"})
+    async with AsyncClient() as awaited:
+        assert (await awaited.label_host("lab", "a", {"switch": None})).labels == {}

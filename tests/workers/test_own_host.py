@@ -136,6 +136,24 @@ def test_a_disk_that_was_copied_makes_no_second_machine_of_one_member(
     assert (place.member(), place.nonce() == nonce) == (None, False)
 
 
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (["switch"], "'switch' is not key=value"),
+        (["switch="], "'switch=' is not key=value"),
+        (["=leaf-3"], "'=leaf-3' is not key=value"),
+        (["a=1", "a = 2"], "'a' is given twice"),
+    ],
+)
+def test_labels_that_are_none_are_refused_before_anything_is_made(
+    root: Path, capsys: pytest.CaptureFixture[str], labels: list[str], told: str
+) -> None:
+    words = [word for one in labels for word in ("--label", one)]
+    assert command.main(["--root", str(root / "new"), "join", "http://127.0.0.1:9", "--cpu", *words]) == 1
+    assert told in capsys.readouterr().err
+    assert not (root / "new").exists()
+
+
 @pytest.mark.parametrize(("joined", "now"), [("", "b-2"), ("a-1", ""), ("", ""), ("a-1", "a-1")])
 def test_a_machine_that_cannot_be_told_apart_is_believed(root: Path, joined: str, now: str) -> None:
     place = HostPlace(root)

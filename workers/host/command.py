@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     joins.add_argument("url", help="address of the service")
     joins.add_argument("--token-file", type=Path, help="a file with the token, in place of standard input")
     joins.add_argument("--name", default=socket.gethostname(), help="what the pool shows (default: the host's name)")
+    joins.add_argument("--label", action="append", default=[], help="KEY=VALUE, as switch=leaf-3; repeat")
     joins.add_argument("--cpu", action="store_true", help="give this host's processors, for jobs that need no GPU")
     joins.add_argument("--for-all", action="store_true", help="with --cpu: also for jobs that name no GPU")
     joins.add_argument("--keep-free-gb", type=float, help="of the disk (default: a twentieth, 5 GB at least)")
@@ -91,13 +92,15 @@ def _join(place: HostPlace, options: argparse.Namespace) -> int:
         raise HostError(f"{options.url!r} is no address: it begins with http:// or https://")
     if place.member() is not None:
         raise HostError(f"this host is in pool {place.member().pool} already: allpass node leave")  # type: ignore[union-attr]
+    labels = _labels(options.label)
     place.prepare()
     token = _token(options.token_file)
     keep = usual_keep_free_bytes(place.root) if options.keep_free_gb is None else int(options.keep_free_gb * _GB)
     gives = (CPUS_FOR_ALL if options.for_all else CPUS) if options.cpu else GPUS
     facts = facts_of(place.root, gives, options.nvidia_smi, keep)
     check_usable(facts, gives)
-    told = join(HostApi(url, token, Transport()), url, place.nonce(), options.name[:200] or "host", boot_id(), facts)
+    name = options.name[:200] or "host"
+    told = join(HostApi(url, token, Transport()), url, place.nonce(), name, boot_id(), facts, labels)
     member = Member(
         url, told["host_id"], told["host_token"], told["pool"], gives, keep, options.nvidia_smi, hardware=hardware()
     )
@@ -106,6 +109,19 @@ def _join(place: HostPlace, options: argparse.Namespace) -> int:
     if not options.no_start:
         print(service.start(place))
     return 0
+
+
+def _labels(texts: list[str]) -> dict[str, str]:
+    """What the owner says of this host; the service checks what may be in it."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip() or not value.strip():
+            raise HostError(f"--label: {text!r:.80} is not key=value: --label switch=leaf-3")
+        if key.strip() in found:
+            raise HostError(f"--label: {key.strip()!r:.80} is given twice")
+        found[key.strip()] = value.strip()
+    return found
 
 
 def _token(file: Path | None) -> str:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from workers.agent import __version__
@@ -34,9 +35,12 @@ class HostApi:
             "User-Agent": f"allpass-host/{__version__}",
         }
 
-    def join(self, nonce: str, name: str, boot_id: str, facts: Mapping[str, Any]) -> dict[str, str]:
+    def join(
+        self, nonce: str, name: str, boot_id: str, facts: Mapping[str, Any], labels: Mapping[str, str]
+    ) -> dict[str, str]:
         """Exchange the pool's token for the host's own."""
-        reply = self._post("/join", {"nonce": nonce, "name": name, "boot_id": boot_id, "facts": facts})
+        said = {"nonce": nonce, "name": name, "boot_id": boot_id, "facts": facts}
+        reply = self._post("/join", {**said, "labels": labels} if labels else said)
         if not isinstance(reply, dict) or not all(isinstance(reply.get(key), str) for key in _OF_MEMBERS):
             raise Unreachable(f"{self._url} answered something else than a service of Allpass does")
         return {key: reply[key] for key in _OF_MEMBERS}
@@ -73,10 +77,18 @@ class HostApi:
 _OF_MEMBERS = ("host_id", "host_token", "pool")
 
 
-def join(api: HostApi, url: str, nonce: str, name: str, boot_id: str, facts: Mapping[str, Any]) -> dict[str, str]:
+def join(
+    api: HostApi,
+    url: str,
+    nonce: str,
+    name: str,
+    boot_id: str,
+    facts: Mapping[str, Any],
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
     """Raises HostError, in one sentence."""
     try:
-        return api.join(nonce, name, boot_id, facts)
+        return api.join(nonce, name, boot_id, facts, labels)
     except Refused as error:
         raise HostError(error.message or f"{url} refuses this host: {error}") from error
     except Unreachable as error:

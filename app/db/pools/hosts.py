@@ -86,6 +86,12 @@ async def hosts_of(connection: AsyncConnection, pools: Collection[str]) -> list[
     return [_host_row(row) for row in await connection.execute(statement)]
 
 
+async def labels_of_hosts(connection: AsyncConnection) -> list[tuple[str, str, Any]]:
+    """Of hosts that have not left: id, pool and labels, as they were written."""
+    statement = select(hosts.c.id, hosts.c.pool, hosts.c.labels).where(_here()).order_by(hosts.c.id)
+    return [(row.id, row.pool, row.labels) for row in await connection.execute(statement)]
+
+
 async def set_heard(
     connection: AsyncConnection, host_id: str, *, boot_id: str, facts: Mapping[str, Any], now_ms: int
 ) -> None:
@@ -108,6 +114,11 @@ async def set_leaves(connection: AsyncConnection, host_id: str, leaves_ms: int |
 async def set_drains(connection: AsyncConnection, host_id: str, drains_ms: int | None) -> None:
     """From when on nothing may run there, for a while; None: it takes jobs again."""
     await connection.execute(update(hosts).where(hosts.c.id == host_id).values(drains_ms=drains_ms))
+
+
+async def set_labels(connection: AsyncConnection, host_id: str, labels: Mapping[str, str]) -> None:
+    """What its owner says of it, in place of what was said before."""
+    await connection.execute(update(hosts).where(hosts.c.id == host_id).values(labels=dict(labels)))
 
 
 async def set_left(connection: AsyncConnection, host_id: str, *, now_ms: int) -> None:

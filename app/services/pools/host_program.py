@@ -13,7 +13,8 @@ _SCRIPT = """\
 #!/bin/sh
 # Makes this host one of a pool of Allpass:
 #   curl -fsS @URL@/join.sh | sh                      asks for the pool's token
-#   curl -fsS @URL@/join.sh | sh -s -- --token-file FILE [--cpu] [--name NAME] [--root FOLDER] [--keep-free-gb N]
+#   curl -fsS @URL@/join.sh | sh -s -- --token-file FILE [--cpu] [--name NAME] [--label KEY=VALUE] [--root FOLDER]
+#     [--keep-free-gb N]
 # Installs nothing but one folder (/var/lib/allpass-host as root, else ~/.allpass/host) and, where systemd runs, one
 # unit. `allpass node leave`, or the program's own `leave`, takes both away again.
 set -eu
@@ -34,9 +35,10 @@ while [ $# -gt 0 ]; do
   case $1 in
   --root) ROOT=${2:?}; shift 2 ;;
   --token-file) TOKEN_FILE=${2:?}; shift 2 ;;
-  --name|--keep-free-gb|--nvidia-smi) REST="$REST $1 '$(printf %s "${2:?}" | sed "s/'/'\\\\\\\\''/g")'"; shift 2 ;;
+  --name|--label|--keep-free-gb|--nvidia-smi)
+    REST="$REST $1 '$(printf %s "${2:?}" | sed "s/'/'\\\\\\\\''/g")'"; shift 2 ;;
   --cpu|--no-start) REST="$REST $1"; shift ;;
-  -*) die "$1 is no option of this script: --token-file, --cpu, --name, --root, --keep-free-gb" ;;
+  -*) die "$1 is no option of this script: --token-file, --cpu, --name, --label, --root, --keep-free-gb" ;;
   *) TOKEN=$1; shift ;;
   esac
 done

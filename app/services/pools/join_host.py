@@ -111,7 +111,7 @@ def _new_host(ids: IdSource, pool: str, request: HostJoinRequest, now_ms: int) -
         name=storable_text(request.name),
         boot_id=request.boot_id,
         facts=facts_of(request.facts),
-        labels={},
+        labels=storable_json(request.labels),
         joined_ms=now_ms,
         heard_ms=now_ms,
         drains_ms=None,

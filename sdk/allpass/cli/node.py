@@ -35,6 +35,9 @@ def join(
         Path | None, typer.Option("--token-file", help="A file with the pool's token; default: standard input.")
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="What the pool shows; default: the host's name.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="As switch=leaf-3: where it is; repeat.")
+    ] = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="Give its processors, for jobs that need no GPU.")] = False,
     keep_free_gb: Annotated[
         str | None, typer.Option("--keep-free-gb", help="Of its disk; default: a twentieth, 5 GB at least.")
@@ -47,6 +50,7 @@ def join(
     use are left to them. It works as a unit of systemd where that runs, else as a plain process.
     """
     options = [*(["--cpu"] if cpu else []), *(["--name", name] if name else [])]
+    options += [word for one in label or [] for word in ("--label", one)]
     options += ["--keep-free-gb", keep_free_gb] if keep_free_gb else []
     options += ["--root", str(root.absolute())] if root else []
     script = _script_of(url or _configured_url())

@@ -45,7 +45,8 @@ def pool_row(one: Pool) -> list[Cell | str]:
     return [one.name, state, str(len(one.hosts)), _use_of(one.hosts), price, one.launcher, one.hours or "always"]
 
 
-def host_row(one: PoolHost) -> list[Cell | str]:
+def host_row(one: PoolHost, *, labels: bool = False) -> list[Cell | str]:
+    """`labels`: with a column of them."""
     state = one.state if one.why is None else f"{one.state}: {one.why}"
     heard = max(0.0, (datetime.now(timezone.utc) - one.heard_at).total_seconds())
     return [
@@ -54,6 +55,7 @@ def host_row(one: PoolHost) -> list[Cell | str]:
         Cell(state, _STYLES.get(one.state, "red")),
         _use_of([one]),
         f"{words.duration(heard)} ago",
+        *([" ".join(f"{name}={value}" for name, value in one.labels.items())] if labels else []),
     ]
 
 

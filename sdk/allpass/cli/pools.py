@@ -12,6 +12,7 @@ import typer
 from allpass.cli import screen, words
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
 from allpass.cli.group import make_group
+from allpass.cli.host_labels import SWITCH_EXAMPLE, label_hosts
 from allpass.cli.pool_words import host_row, pool_row, tell_pool
 from allpass.cli.screen import Column
 from allpass.cli.session import connect
@@ -155,8 +156,10 @@ def show(name: _Name, as_json: _Json = False) -> None:
     if as_json:
         return
     columns = [Column("HOST"), Column("ID", rank=1), Column("STATE"), Column("IN USE", flexible=True), Column("HEARD")]
+    is_labelled = any(one.labels for one in found.hosts)
+    columns += [Column("LABELS", flexible=True, rank=1)] * is_labelled
     typer.echo("")
-    screen.print_table(columns, [host_row(one) for one in found.hosts], empty="no hosts")
+    screen.print_table(columns, [host_row(one, labels=is_labelled) for one in found.hosts], empty="no hosts")
 
 
 @pool.command("token")
@@ -245,6 +248,9 @@ def remove(name: _Name, as_json: _Json = False) -> None:
 def add_ssh(
     name: _Name,
     hosts: Annotated[list[str], typer.Argument(metavar="USER@HOST...", help="As ssh takes them; keys, no passwords.")],
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Of each of them: switch=leaf-3; repeat.")
+    ] = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="They give their processors, not GPUs.")] = False,
     root: Annotated[str | None, typer.Option("--root", help="The folder to work in, there.")] = None,
     ssh: Annotated[str, typer.Option("--ssh", help="The ssh to use, with options.")] = "ssh",
@@ -255,9 +261,10 @@ def add_ssh(
     """
     from allpass.cli.ssh_hosts import join_over_ssh
 
+    labels = pairs("--label", label or [], example=SWITCH_EXAMPLE)
     with connect() as client:
         made = client.create_pool_token(name, joins=len(hosts))
-        ended = join_over_ssh(client.url, made.token, hosts, ssh=ssh, cpu=cpu, root=root)
+        ended = join_over_ssh(client.url, made.token, hosts, ssh=ssh, cpu=cpu, root=root, labels=labels)
     raise typer.Exit(ended)
 
 
@@ -274,6 +281,9 @@ def remove_ssh(
     from allpass.cli.ssh_hosts import leave_over_ssh
 
     raise typer.Exit(leave_over_ssh(hosts, ssh=ssh, root=root))
+
+
+pool.command("label")(label_hosts)
 
 
 def _settings(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import typer
@@ -42,10 +42,18 @@ exec "$python" -I -S "$ROOT/allpass-host.pyz" --root "$ROOT" leave
 
 
 def join_over_ssh(
-    url: str, token: str, hosts: Sequence[str], *, ssh: str, cpu: bool = False, root: str | None = None
+    url: str,
+    token: str,
+    hosts: Sequence[str],
+    *,
+    ssh: str,
+    cpu: bool = False,
+    root: str | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> int:
-    """Have each host join, at most 16 at once; 1 if one could not."""
+    """Have each host join, with these labels, at most 16 at once; 1 if one could not."""
     options = [*(["--cpu"] if cpu else []), *(["--root", shlex.quote(root)] if root else [])]
+    options += [f"--label {shlex.quote(f'{key}={value}')}" for key, value in (labels or {}).items()]
     script = _JOIN.format(token=token, options=" ".join(options), script=script_of(url))
     return _on_all(hosts, ssh, script, _JOIN_S)
 

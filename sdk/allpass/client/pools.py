@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -14,6 +14,7 @@ from allpass.client.setup import new_key
 from allpass.errors import InvalidInput
 from allpass.wire.pools import (
     DrainRequest,
+    HostChange,
     Pool,
     PoolChange,
     PoolHost,
@@ -24,6 +25,8 @@ from allpass.wire.pools import (
 )
 
 _Asked = TypeVar("_Asked", bound=BaseModel)
+_SETTINGS = 'create_pool("lab", price_usd=0.4, hours="mon-fri 20:00-08:00")'
+_LABELS = 'label_host("lab", "gpu-box-1", {"switch": "leaf-3"})'
 
 
 class PoolMethods(Blocking):
@@ -69,6 +72,11 @@ class PoolMethods(Blocking):
         """A host that does not answer any more is in no pool. Conflict for one that does."""
         return self._call(pool_calls.forget_host(name, host))
 
+    def label_host(self, name: str, host: str, labels: Mapping[str, str | None]) -> PoolHost:
+        """Set labels of a host, by its name or id, or take them away with None; the rest stays. `switch` is which
+        network switch it is under: the machines of a job on several are taken from as few as can be."""
+        return self._call(pool_calls.change_host(name, host, _read(HostChange, {"labels": dict(labels)}, _LABELS)))
+
 
 class AsyncPoolMethods(Awaited):
     """Of `AsyncClient`: as `PoolMethods`, awaited."""
@@ -112,12 +120,16 @@ class AsyncPoolMethods(Awaited):
         """As `Client.forget_host`."""
         return await self._call(pool_calls.forget_host(name, host))
 
+    async def label_host(self, name: str, host: str, labels: Mapping[str, str | None]) -> PoolHost:
+        """As `Client.label_host`."""
+        request = _read(HostChange, {"labels": dict(labels)}, _LABELS)
+        return await self._call(pool_calls.change_host(name, host, request))
 
-def _read(kind: type[_Asked], given: dict[str, Any]) -> _Asked:
+
+def _read(kind: type[_Asked], given: dict[str, Any], hint: str = _SETTINGS) -> _Asked:
     try:
         return kind.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "pool"
-        hint = 'create_pool("lab", price_usd=0.4, hours="mon-fri 20:00-08:00")'
         raise InvalidInput(f"{where}: {first['input']!r:.80} is refused: {first['msg']}", hint=hint) from None

@@ -12,7 +12,8 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from allpass.wire.agent import Id
-from allpass.wire.base import Flag, Message, Response, Unguessed
+from allpass.wire.base import Flag, Message, Name, Response, Unguessed
+from allpass.wire.pools import MOST_HOST_LABELS, HostLabel
 
 _Text = Annotated[str, StringConstraints(max_length=300)]
 _Index = Annotated[int, Field(ge=0, le=1023), Unguessed]
@@ -46,12 +47,14 @@ class HostFacts(Message):
 
 
 class HostJoinRequest(Message):
-    """POST /join. `nonce`: what the host made up at its first start and keeps; the same one is the same host."""
+    """POST /join. `nonce`: what the host made up at its first start and keeps; the same one is the same host.
+    `labels`: what its owner says of it, as the switch that it is under; they count for a host that is new."""
 
     nonce: str = Field(pattern=r"^[0-9a-f]{64}$", repr=False)
     name: Annotated[str, StringConstraints(min_length=1, max_length=200)]
     boot_id: Annotated[str, StringConstraints(max_length=100)]
     facts: HostFacts
+    labels: dict[HostLabel, Name] = Field(default_factory=dict, max_length=MOST_HOST_LABELS)
 
 
 class HostJoinReply(Response):

@@ -19,6 +19,9 @@ _Gpus = Annotated[int, Field(ge=1, le=100_000), Unguessed]
 _Preference = Annotated[int, Field(ge=0, le=1000), Unguessed]
 _Hours = Annotated[str, StringConstraints(max_length=500)]
 _Label = Annotated[str, StringConstraints(min_length=1, max_length=63)]
+HOST_LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$"
+MOST_HOST_LABELS = 32
+HostLabel = Annotated[str, StringConstraints(pattern=HOST_LABEL_PATTERN, max_length=63)]
 _PRICE = "dollars that a GPU costs its owner in an hour; they stand in the ledger, and nobody is billed for them"
 _SPOT_SHARE = (
     "of the price, what spot jobs pay for the time in which they hold a machine and no guaranteed job does; at most "
@@ -94,6 +97,17 @@ class UndrainRequest(Request):
     """POST /v1/pools/{name}/undrain."""
 
     host: Name | None = Field(None, description="id or name of one of its hosts; null: the whole pool")
+
+
+class HostChange(Request):
+    """PATCH /v1/pools/{name}/hosts/{host}."""
+
+    labels: dict[HostLabel, Name | None] = Field(
+        min_length=1,
+        max_length=MOST_HOST_LABELS,
+        description="what is named is set, null takes one away, the rest stays. `switch`: the network switch that the "
+        "host is under; the machines of a job on several are taken from as few as can be",
+    )
 
 
 class PoolHostGpu(Response):

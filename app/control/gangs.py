@@ -31,8 +31,8 @@ from app.db.connection import Connection
 from app.db.decisions.enactment import set_wait_reasons
 from app.db.pools.hosts import seen_hosts
 from app.db.pools.pools import read_pools
+from app.db.pools.switches import switches_of_hosts
 from app.db.runs.members import gang_nodes
-from app.services.pools.switches import switches_of_hosts
 
 _AT_ONCE = 100
 _RESTS_MS = 60_000  # after not all machines could be had; longer each time in a row

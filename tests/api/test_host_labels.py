@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from app.api.context import ApiContext
 from app.db import tables as t
-from app.services.pools.switches import switches_of_hosts
+from app.db.pools.switches import switches_of_hosts
 from tests.api.conftest import Tenant, error_of
 from tests.api.test_pools import HostCaller, host, owner, token_of
 

@@ -87,7 +87,16 @@ class Gang:
             )
             return list(await connection.execute(found))
 
-    async def say(self, rank: int, phase: str, *, meeting: Meeting | None = None, step: int = 0, **exit_: Any) -> bool:
+    async def say(
+        self,
+        rank: int,
+        phase: str,
+        *,
+        meeting: Meeting | None = None,
+        step: int = 0,
+        network_bits_per_s: int | None = None,
+        **exit_: Any,
+    ) -> bool:
         """What the agent of this machine reports of its run."""
         world = self.world
         run = next(one for one in await self.runs() if one.node_rank == rank)
@@ -100,6 +109,7 @@ class Gang:
                 "step": step,
                 "saves": True,
                 "meeting": meeting,
+                "network_bits_per_s": network_bits_per_s,
                 "exit": ExitReport(**exit_) if phase == "exited" else None,
             }
         )

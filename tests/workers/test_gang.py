@@ -43,6 +43,9 @@ def test_further_machines_fetch_from_the_first_one_before_any_code_runs(tmp_path
     second.tell({"gang": {"nodes": 2, "rank": 1, "meeting": meeting}})
     second.reach(wanted)
     assert said[0].startswith(f"machine 1 reaches machine 0 at 127.0.0.1:{meeting['port']}, at ")
+    speed = second.told()["network_bits_per_s"]
+    assert speed > 0 and said[0].endswith(f"at {speed / 1e9:.1f} Gbit/s")
+    assert "network_bits_per_s" not in first.told(), "it is reached, and reaches nobody"
     environ = second.environ()
     assert {name: environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "ALLPASS_NODE_RANK")} == {
         "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "ALLPASS_NODE_RANK": "1",

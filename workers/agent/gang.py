@@ -2,7 +2,7 @@
 
 The first machine listens on an address of its own until its code begins, and each further one fetches a few megabytes
 from there before it says that it is prepared: what does not reach the others is found out before any code runs, and
-how fast the network is stands in the log.
+how fast the network is stands in the log, and is told.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ class GangSeat:
         self._gpus = len(spec.get("gpu_indices") or ())
         self._config = config
         self._say = say
-        self._lock = threading.Lock()  # guards the next two
+        self._lock = threading.Lock()  # guards what is told and to tell
         self._told: Mapping[str, Any] = spec["gang"]
         self._own: Optional[Dict[str, Any]] = None  # where the first machine listens
         self._listener: Optional[socket.socket] = None
         self._held: Optional[socket.socket] = None  # the port at which the code's processes will meet
+        self._bits_per_s: Optional[int] = None  # from the first machine to this one
         self._address = ""  # of this machine, on the network of the others
 
     @property
@@ -57,7 +58,8 @@ class GangSeat:
     def told(self) -> Dict[str, Any]:
         """What the server has to know."""
         with self._lock:
-            return {} if self._own is None else {"meeting": self._own}
+            meeting = {} if self._own is None else {"meeting": self._own}
+            return meeting if self._bits_per_s is None else {**meeting, "network_bits_per_s": self._bits_per_s}
 
     def open(self) -> None:
         """Listen for the others, and hold a port for the code: another one, so that whoever comes early there is
@@ -116,8 +118,10 @@ class GangSeat:
                     ) from error
                 time.sleep(_PAUSE_S)
                 continue
-            speed = f"{8 * PROBE_BYTES / max(took_s, 1e-6) / 1e9:.1f} Gbit/s"
-            self._say(f"machine {self.rank} reaches machine 0 at {where}, at {speed}")
+            bits_per_s = int(8 * PROBE_BYTES / max(took_s, 1e-6))
+            with self._lock:
+                self._bits_per_s = bits_per_s
+            self._say(f"machine {self.rank} reaches machine 0 at {where}, at {bits_per_s / 1e9:.1f} Gbit/s")
             return
 
     def seat(self) -> Dict[str, str]:

@@ -82,6 +82,7 @@ def _why_here(facts: Facts) -> Iterator[Remark]:
         yield Remark(f"not movable: {not_movable}", {"saves": False, "checkpoint_step": None})
     if facts.placed is not None:
         yield Remark(facts.placed.text, {"decided_ms": facts.placed.at_ms, **facts.placed.data})
+    yield from facts.spread
     if facts.job.state is JobState.STARTING and facts.machine is not None:
         yield _preparing(facts, facts.machine)
     if facts.wait_reason:

@@ -142,6 +142,7 @@ class Facts:
     moving: Moving | None = None
     move_timeout_ms: int = 0  # how long its target may take to prepare
     lent: tuple[Remark, ...] = ()  # what of its GPUs is lent to others, or by them
+    spread: tuple[Remark, ...] = ()  # how close to each other the machines of a job on several are
     transfer: Transfer | None = None  # of bytes that it waits for
     unsaved: str | None = None  # why its checkpoints are not kept
     saves: bool = True  # when it is asked to, as its code says

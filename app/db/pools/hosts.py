@@ -86,9 +86,13 @@ async def hosts_of(connection: AsyncConnection, pools: Collection[str]) -> list[
     return [_host_row(row) for row in await connection.execute(statement)]
 
 
-async def labels_of_hosts(connection: AsyncConnection) -> list[tuple[str, str, Any]]:
-    """Of hosts that have not left: id, pool and labels, as they were written."""
+async def labels_of_hosts(
+    connection: AsyncConnection, only: Collection[str] | None = None
+) -> list[tuple[str, str, Any]]:
+    """Of hosts that have not left, or of these: id, pool and labels, as they were written."""
     statement = select(hosts.c.id, hosts.c.pool, hosts.c.labels).where(_here()).order_by(hosts.c.id)
+    if only is not None:
+        statement = statement.where(is_one_of(hosts.c.id, sorted(only)))
     return [(row.id, row.pool, row.labels) for row in await connection.execute(statement)]
 
 

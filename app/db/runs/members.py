@@ -36,6 +36,7 @@ class GangRun:
     state: RunState
     is_prepared: bool
     meeting: Mapping[str, Any] | None
+    network_bits_per_s: int | None = None  # between the first machine and this one
     exit_told: Any = None  # of a process that has failed: what it would mean by itself
     exit_told_ms: int = 0
     is_left: bool = False  # its machine is being taken away
@@ -49,7 +50,13 @@ async def gang_of(connection: AsyncConnection, run_id: str) -> list[GangRun]:
     rows = await connection.execute(
         select(
             *(runs.c.id, runs.c.member_of, runs.c.node_rank, runs.c.state, runs.c.prepared_ms, runs.c.meeting),
-            *(runs.c.exit_told, runs.c.exit_told_ms, allocations.c.node_id, nodes.c.state.label("node_state")),
+            *(
+                runs.c.network_bits_per_s,
+                runs.c.exit_told,
+                runs.c.exit_told_ms,
+                allocations.c.node_id,
+                nodes.c.state.label("node_state"),
+            ),
         )
         .join(allocations, (allocations.c.run_id == runs.c.id) & allocations.c.to_ms.is_(None))
         .join(nodes, nodes.c.id == allocations.c.node_id)
@@ -69,6 +76,7 @@ async def gang_of(connection: AsyncConnection, run_id: str) -> list[GangRun]:
             state=read_as(RunState, row.state),
             is_prepared=row.prepared_ms is not None,
             meeting=row.meeting,
+            network_bits_per_s=row.network_bits_per_s,
             exit_told=row.exit_told,
             exit_told_ms=row.exit_told_ms or 0,
             is_left=row.node_state == NodeState.DRAINING,
@@ -86,11 +94,13 @@ async def gang_size(connection: AsyncConnection, lead_id: str) -> int:
     return int(found.scalar_one())
 
 
-async def set_prepared(connection: AsyncConnection, run_id: str, *, now_ms: int) -> None:
-    """Its agent has all that its code needs, and waits to be told to begin."""
-    await connection.execute(
-        update(runs).where(runs.c.id == run_id, runs.c.prepared_ms.is_(None)).values(prepared_ms=now_ms)
-    )
+async def set_prepared(
+    connection: AsyncConnection, run_id: str, *, network_bits_per_s: int | None = None, now_ms: int
+) -> None:
+    """Its agent has all that its code needs, and waits to be told to begin. `network_bits_per_s`: as it was measured
+    between the first machine and this one."""
+    values = {"prepared_ms": now_ms, "network_bits_per_s": network_bits_per_s}
+    await connection.execute(update(runs).where(runs.c.id == run_id, runs.c.prepared_ms.is_(None)).values(**values))
 
 
 async def set_meeting(connection: AsyncConnection, run_id: str, meeting: Mapping[str, Any]) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allpass.wire.agent import RunReport
+from app.core.explaining.spread import met
 from app.core.model.run import RunState
 from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.runs.desired_state import LiveRun, RunOrder
 from app.db.runs.live_runs import lock_run
-from app.db.runs.members import gang_of, gang_size, set_meeting, set_prepared, wake_gang
+from app.db.runs.members import GangRun, gang_of, gang_size, set_meeting, set_prepared, wake_gang
+from app.db.transitions import Event, add_job_event
 from app.ports.clock import IdSource
 from app.services.kit.capability import Capability
 from app.settings import Settings
@@ -41,7 +43,9 @@ class GangHooks(Capability):
             if is_news and told is not None:
                 await set_meeting(connection, mine.run_id, told)
             if report.phase == "prepared" and not mine.is_prepared:
-                await set_prepared(connection, mine.run_id, now_ms=now_ms)
+                speed = report.network_bits_per_s if mine.rank else None
+                await set_prepared(connection, mine.run_id, network_bits_per_s=speed, now_ms=now_ms)
+                await _tell_met(connection, locked.job_ids, mine, now_ms=now_ms)
                 is_news = True
             if is_news:
                 await wake_gang(connection, gang)
@@ -56,6 +60,18 @@ class GangHooks(Capability):
         size = await gang_size(connection, order.member_of or order.run_id)
         meeting = gang[0].meeting if gang and gang[0].rank == 0 else None
         return {"gang": {"nodes": size, "rank": order.node_rank, "meeting": meeting}}
+
+
+async def _tell_met(connection: Connection, job_ids: Sequence[str], mine: GangRun, *, now_ms: int) -> None:
+    """Once, as the last of them is prepared: the jobs are locked, so no two are the last."""
+    gang = await gang_of(connection, mine.run_id)
+    if len(gang) < await gang_size(connection, mine.lead_id) or not all(one.is_prepared for one in gang):
+        return
+    measured = {one.rank: one.network_bits_per_s for one in gang if one.network_bits_per_s is not None}
+    told = f"all {len(gang)} machines are prepared{met(measured)}"
+    data = {"run_id": mine.lead_id, "network_bits_per_s": {str(rank): speed for rank, speed in measured.items()}}
+    for job_id in job_ids:
+        await add_job_event(connection, job_id, Event("machines_met", told, data), now_ms=now_ms)
 
 
 async def wanted_of_gang(connection: Connection, order: RunOrder) -> str | None:

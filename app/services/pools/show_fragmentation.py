@@ -6,8 +6,8 @@ from app.core.pool_rooms import FragmentedPools, fragmented_pools
 from app.db.connection import Connection
 from app.db.pools.hosts import seen_hosts
 from app.db.pools.pools import find_pool, read_pools
+from app.db.pools.switches import switches_of_hosts
 from app.errors import NotFound
-from app.services.pools.switches import switches_of_hosts
 
 
 async def show_fragmentation(connection: Connection, pool: str | None, *, now_ms: int) -> FragmentedPools:

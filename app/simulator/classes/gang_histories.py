@@ -8,6 +8,8 @@ to rest: every job that could ever run has run.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -71,6 +73,7 @@ class _Play:
             _USES, serverless_budget_ms=0, serverless_limit=0, serverful_limit=limit, idle_release_ms=20_000
         )
         self._hosts = {f"host_{n}": chance.randint(1, 4) for n in range(chance.randint(2, 5))}
+        self._switches = {host: f"s{number % 2}" for number, host in enumerate(self._hosts)}
         self._stock = chance.choice([0, 0, 2, 4])  # machines of two GPUs that the cloud has
         self._fails = chance.choice([0.0, 0.0, 0.1])  # of machines on their way, at each decision
         self._vanishes = chance.choice([0.0, 0.01])  # of machines that are ready
@@ -81,6 +84,8 @@ class _Play:
         self._runs: dict[str, list[tuple[RunView, tuple[int, ...]]]] = {}  # by job
         self._rests: dict[str, tuple[int, int]] = {}
         self._half: dict[str, int] = {}
+        self._kept_hosts: frozenset[str] = frozenset()
+        self._offered: dict[str, int] = {}  # GPUs of own hosts that are free to whoever is decided on next
 
     def waits(self) -> bool:
         return bool(self._jobs)
@@ -149,7 +154,9 @@ class _Play:
         resting = {job_id: until for job_id, (_, until) in self._rests.items()}
         emptied = [replace(host, taken=()) for host in self._own_hosts()]
         pools = [EmptyPool("lab", tuple(offers_of([Pool("lab")], emptied, self._now_ms)))]
-        gathered = gather(seen, rented, resting=resting, pools=pools, patience_ms=PATIENCE_MS)
+        gathered = gather(seen, rented, resting=resting, pools=pools, patience_ms=PATIENCE_MS, switches=self._switches)
+        self._kept_hosts = gathered.kept_hosts
+        self._offered = {host: len(self._host_free(host)) for host in self._hosts}
         most = max((job.resources.nodes for job in self._jobs.values()), default=0)
         if len(gathered.kept_hosts) > most:
             self.breaches.append(f"{len(gathered.kept_hosts)} hosts are kept, and no job has so many machines")
@@ -188,8 +195,19 @@ class _Play:
             return
         if len(set(at_hosts)) != len(at_hosts):
             self.breaches.append(f"{claim.job_id} is to have a host twice")
+        self._check_switches(claim, at_hosts)
         for offer in offers:
             self._rent(offer, claim.job_id)
+
+    def _check_switches(self, claim: ProvisionGang, at_hosts: Sequence[str]) -> None:
+        """Where none of its machines is there yet, and one switch had room for all, all are under one."""
+        need = self._jobs[claim.job_id].resources
+        kept = {host.partition("/")[0] for host in self._kept_hosts}
+        room = [one for one, free in self._offered.items() if one not in kept and free >= need.gpus_min]
+        most = max(Counter(self._switches[host] for host in room).values(), default=0)
+        if len(at_hosts) == need.nodes <= most and len({self._switches[host] for host in at_hosts}) > 1:
+            self.breaches.append(f"{claim.job_id} is spread over switches, of which one has {most} hosts free")
+        self._offered = {host: free for host, free in self._offered.items() if host not in at_hosts}
 
     def _enact(self, action: Action) -> None:
         """As far as rows have not moved on since the snapshot."""

@@ -41,7 +41,7 @@ from allpass.wire.base import (
     Unguessed,
     Whole,
 )
-from allpass.wire.gangs import GangSpec, Meeting
+from allpass.wire.gangs import BitsPerSecond, GangSpec, Meeting
 from allpass.wire.jobs import Parameters
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -206,6 +206,9 @@ class RunReport(Message):
     libraries: Annotated[dict[LibraryVersion, LibraryVersion] | None, Field(max_length=16), OfUserCode] = None
     gpus: Annotated[GpusTold | None, OfUserCode] = None
     meeting: Meeting | None = Field(None, description="of the first machine of a job on several")
+    network_bits_per_s: BitsPerSecond | None = Field(
+        None, description="of a further machine of a job: how fast it fetched a few megabytes from the first one"
+    )
 
 
 class SyncRequest(Message):

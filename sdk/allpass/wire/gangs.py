@@ -8,6 +8,7 @@ from pydantic import Field
 
 from allpass.wire.base import Message, Response, Unguessed
 
+BitsPerSecond = Annotated[int, Field(ge=1, le=2**53), Unguessed]
 Port = Annotated[int, Field(ge=1, lt=65_536), Unguessed]
 
 

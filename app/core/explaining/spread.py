@@ -1,0 +1,74 @@
+"""How close to each other the machines of a job on several are: under which switches, and how fast they reach the first
+one. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from app.core.explaining.facts import Remark
+from app.core.topology import entropy
+
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class GangSeat:
+    """One machine of a job on several. `switch`: as its owner says it; empty where nobody does, None of a machine that
+    is no host of a pool. `network_bits_per_s`: measured between the first machine and this one before any code ran."""
+
+    rank: int
+    switch: str | None
+    network_bits_per_s: int | None
+
+
+def spread_of(seats: Sequence[GangSeat]) -> Iterator[Remark]:
+    """Nothing for a job on one machine."""
+    if len(seats) < 2:
+        return
+    switches = [seat.switch for seat in seats if seat.switch is not None]
+    if switches:
+        yield _switches(switches)
+    measured = {seat.rank: seat.network_bits_per_s for seat in seats if seat.network_bits_per_s is not None}
+    if measured:
+        data = {"network_bits_per_s": {str(rank): speed for rank, speed in sorted(measured.items())}}
+        yield Remark(f"before its code ran{met(measured)}", data)
+
+
+def met(measured: Mapping[int, int]) -> str:
+    """The slowest and the fastest way from the first machine, by the rank of the other one."""
+    if not measured:
+        return ""
+    slowest = min(measured, key=lambda rank: (measured[rank], rank))
+    fastest = max(measured, key=lambda rank: (measured[rank], -rank))
+    if len(measured) == 1:
+        return f", machine {slowest} reached machine 0 at {_speed(measured[slowest])}"
+    return (
+        f", the others reached machine 0 at {_speed(measured[slowest])} (machine {slowest}) to "
+        f"{_speed(measured[fastest])} (machine {fastest})"
+    )
+
+
+def _switches(switches: Sequence[str]) -> Remark:
+    """Hosts of which nobody says it are taken to be under one switch, as they are where machines are chosen."""
+    counts = Counter(switches)
+    spread = entropy(counts.values())
+    known = sorted((name for name in counts if name), key=lambda name: (-counts[name], name))
+    unknown = counts.get("", 0)
+    data = {"switches": {name: counts[name] for name in known}, "without_switch": unknown, "entropy": round(spread, 4)}
+    if not known:
+        return Remark(f"nobody says which switch its {len(switches)} machines are under (allpass pool label)", data)
+    if len(counts) == 1:
+        return Remark(f"all {len(switches)} machines are under switch {known[0]}", data)
+    named = [f"{counts[name]} under {name}" for name in known[:_MOST_NAMED]]
+    if len(known) > _MOST_NAMED:
+        rest = known[_MOST_NAMED:]
+        named.append(f"{sum(counts[name] for name in rest)} under {len(rest)} others")
+    if unknown:
+        named.append(f"{unknown} under one that nobody says")
+    return Remark(f"its {len(switches)} machines are spread: {', '.join(named)} (entropy {spread:.2f})", data)
+
+
+def _speed(bits_per_s: int) -> str:
+    return f"{bits_per_s / 1e9:.1f} Gbit/s" if bits_per_s >= 50_000_000 else f"{bits_per_s / 1e6:.1f} Mbit/s"

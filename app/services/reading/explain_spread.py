@@ -1,0 +1,28 @@
+"""How close to each other the machines of a job on several are, for whoever asks why it is where it is."""
+
+from __future__ import annotations
+
+from app.core.explaining.facts import Remark
+from app.core.explaining.spread import GangSeat, spread_of
+from app.db.connection import Connection
+from app.db.pools.switches import switches_of_hosts
+from app.db.reading.gang_seats import seats_of
+
+
+async def explain_spread(connection: Connection, job_id: str) -> tuple[Remark, ...]:
+    """Switches are as their labels say now."""
+    rows = await seats_of(connection, job_id)
+    hosts = {row.host_id for row in rows if row.host_id is not None}
+    switches = await switches_of_hosts(connection, hosts) if hosts else {}
+    return tuple(
+        spread_of(
+            [
+                GangSeat(
+                    row.rank,
+                    None if row.host_id is None else switches.get(row.host_id, ""),
+                    row.network_bits_per_s,
+                )
+                for row in rows
+            ]
+        )
+    )

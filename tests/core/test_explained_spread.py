@@ -1,0 +1,52 @@
+"""How close to each other the machines of a job are is told with the numbers it was made of."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from app.core.explaining.facts import Remark
+from app.core.explaining.spread import GangSeat, met, spread_of
+
+
+def told(*switches: str | None, ways: tuple[int | None, ...] = ()) -> list[Remark]:
+    speeds = [*ways, *[None] * (len(switches) - len(ways))]
+    return list(spread_of([GangSeat(rank, one, speeds[rank]) for rank, one in enumerate(switches)]))
+
+
+def test_machines_under_several_switches_are_counted_the_most_first() -> None:
+    (said,) = told("leaf-2", "leaf-1", "leaf-1", "leaf-1")
+    assert said.text == "its 4 machines are spread: 3 under leaf-1, 1 under leaf-2 (entropy 0.56)"
+    expected = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    assert said.data["entropy"] == pytest.approx(expected, abs=1e-4)
+    assert (said.data["switches"], said.data["without_switch"]) == ({"leaf-1": 3, "leaf-2": 1}, 0)
+
+
+def test_one_switch_is_no_spread_and_one_machine_is_no_question() -> None:
+    assert [one.text for one in told("leaf-1", "leaf-1")] == ["all 2 machines are under switch leaf-1"]
+    assert told("leaf-1") == told() == []
+
+
+def test_what_nobody_says_is_said_so() -> None:
+    assert told("", "")[0].text == "nobody says which switch its 2 machines are under (allpass pool label)"
+    partly = told("leaf-1", "", "leaf-1")[0]
+    assert "2 under leaf-1, 1 under one that nobody says" in partly.text
+    assert partly.data["without_switch"] == 1
+    assert told(None, None) == [], "machines of a cloud have no switch that anybody could name"
+
+
+def test_sixty_four_switches_make_no_endless_sentence() -> None:
+    said = told(*[f"leaf-{number:02}" for number in range(64)])[0]
+    assert "56 under 56 others" in said.text
+    assert len(said.data["switches"]) == 64
+
+
+def test_the_slowest_and_the_fastest_way_are_named() -> None:
+    said = told(None, None, None, None, ways=(None, 9_400_000_000, 100_000, 23_100_000_000))
+    assert [one.text for one in said] == [
+        "before its code ran, the others reached machine 0 at 0.1 Mbit/s (machine 2) to 23.1 Gbit/s (machine 3)"
+    ]
+    assert said[0].data == {"network_bits_per_s": {"1": 9_400_000_000, "2": 100_000, "3": 23_100_000_000}}
+    assert met({2: 10**9}) == ", machine 2 reached machine 0 at 1.0 Gbit/s"
+    assert met({}) == ""

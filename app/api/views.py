@@ -323,6 +323,7 @@ def node_view(row: NodeDetails, jobs: Mapping[str, list[str]]) -> Node:
             "region": row.region,
             "price_per_hour": row.price_micros_per_hour,
             "job_ids": jobs.get(row.id, []),
+            "rented_for_job_id": row.rented_for_job_id,
             "requested_at": instant(row.requested_ms),
             "ready_at": instant_or_none(row.ready_ms),
             "ended_at": instant_or_none(row.ended_ms),

@@ -19,7 +19,7 @@ _POLL_S = 2.0
 
 def end_everything(rehearsal: Rehearsal, *, within_s: float = ENDING_S, poll_s: float = _POLL_S) -> list[str]:
     """Cancel the job and wait until the service has every machine's end confirmed. Returns those that have none."""
-    until, said = time.monotonic() + within_s, False
+    until, said, quiet = time.monotonic() + within_s, False, 0
     while True:
         with suppress(ClientError):
             job = rehearsal.job()
@@ -30,7 +30,8 @@ def end_everything(rehearsal: Rehearsal, *, within_s: float = ENDING_S, poll_s: 
                 rehearsal.cancel()
             rehearsal.note_nodes()
             over = job is None or job.status in TERMINAL_STATUSES
-            if over and not _open_nodes(rehearsal):
+            quiet = quiet + 1 if over and not _open_nodes(rehearsal) else 0
+            if quiet == 2:  # what was decided before the cancellation may be rented just after the first look
                 return []
         if time.monotonic() > until:
             return _open_nodes(rehearsal) or [f"the job with the label {rehearsal.label}"]

@@ -180,7 +180,7 @@ class Rehearsal:
             known = {stay.node_id for stay in self._admin.timeline(self.job_id).stays} if self.job_id else set()
             known |= set(self.nodes)
             for node in self._admin.nodes(include_gone=True):
-                if node.id in known or (self.job_id and self.job_id in node.job_ids):
+                if node.id in known or (self.job_id and self.job_id in (node.rented_for_job_id, *node.job_ids)):
                     self.nodes[node.id] = node
 
     def await_end(self, node_ids: set[str]) -> None:

@@ -25,14 +25,16 @@ async def test_nodes_are_listed_with_their_jobs(tenant: Tenant, stranger: Tenant
     job_id = await add_job(context, tenant)
     _, busy = await add_run(context, tenant, job_id, node_metered_micros=17)
     async with context.database.transaction() as connection:
-        gone = await seed_node(connection, tenant.project_id, state=NodeState.TERMINATED, end_message="idle")
+        gone = await seed_node(
+            connection, tenant.project_id, state=NodeState.TERMINATED, end_message="idle", rented_for_job_id=job_id
+        )
         failed = await seed_node(connection, tenant.project_id, state=NodeState.FAILED)
         await seed_node(connection, stranger.project_id)
     here = [Node.model_validate(one) for one in (await tenant.http.get("/v1/nodes")).json()["data"]]
     assert [(node.id, node.job_ids, node.cost) for node in here] == [(busy, [job_id], 17)]
     every = (await tenant.http.get("/v1/nodes", params={"all": "true"})).json()["data"]
     assert [node["id"] for node in every] == [failed, gone, busy]
-    assert every[1]["message"] == "idle"
+    assert (every[1]["message"], every[1]["rented_for_job_id"], every[0]["rented_for_job_id"]) == ("idle", job_id, None)
 
 
 async def test_nodes_come_in_pages(tenant: Tenant, context: ApiContext) -> None:

@@ -99,8 +99,12 @@ def losses_of_two(folder: Path, steps: int) -> dict[int, float]:
             "PYTHONPATH": os.pathsep.join([str(EXAMPLES.parent / "sdk"), os.environ.get("PYTHONPATH", "")]),
         }  # fmt: skip
         command = [sys.executable, str(EXAMPLES / SCRIPT)]
-        started.append(subprocess.Popen(command, env=environ, cwd=folder / str(rank)))
-    assert [process.wait(120) for process in started] == [0, 0]
+        with (folder / str(rank) / "output").open("w") as output:
+            started.append(
+                subprocess.Popen(command, env=environ, cwd=folder / str(rank), stdout=output, stderr=subprocess.STDOUT)
+            )
+    ends = [process.wait(120) for process in started]
+    assert ends == [0, 0], [(folder / str(rank) / "output").read_text() for rank in range(2)]
     lines = [json.loads(line) for line in (folder / "0" / "metrics.jsonl").read_text().splitlines()]
     return {line["step"]: line["loss"] for line in lines if "loss" in line}
 

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -95,13 +97,19 @@ def test_two_gpus_are_lent_to_two_spot_jobs_and_come_back_after_a_crash(lab: Ser
         owner.stand_by("2h")
 
 
+def _far_from_eight() -> str:
+    """A zone in which the next 08:00 is hours away: a window is a minute long at least."""
+    rome = ZoneInfo("Europe/Rome")
+    return "Asia/Tokyo" if datetime.now(rome).hour in {7, 8} else rome.key
+
+
 def test_the_guide_is_followed_to_the_letter(lab: Service, tmp_path: Path) -> None:
     """On a host that has two GPUs, every command of it."""
     script = "".join(one.text for one in blocks_of(EXAMPLES.parent / "docs" / "guides" / "standby.md", "sh"))
     known = json.loads(lab.stack.layout.client_file.read_text())
     settings = {name: value for name, value in os.environ.items() if not name.startswith("ALLPASS_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    given = {"PATH": path, "ALLPASS_URL": known["url"], "ALLPASS_API_KEY": known["api_key"], "TZ": "Europe/Rome"}
+    given = {"PATH": path, "ALLPASS_URL": known["url"], "ALLPASS_API_KEY": known["api_key"], "TZ": _far_from_eight()}
     done = subprocess.run(
         ["sh", "-euc", script],
         cwd=tmp_path,

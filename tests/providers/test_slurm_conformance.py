@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 
@@ -86,7 +87,8 @@ class SlurmHarness:
 
     async def kill_inside(self, ref: str) -> None:
         for pid in eventually(lambda: self._cluster.processes(job_id=job_of(ref))):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it was the child of one that was just killed
+                os.kill(pid, signal.SIGKILL)
 
     async def bill(self, ref: str) -> BillLine:
         job = self._cluster.job(job_of(ref))

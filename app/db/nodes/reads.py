@@ -34,6 +34,7 @@ class NodeDetails:
     ended_ms: int | None
     metered_micros: int
     end_message: str | None
+    rented_for_job_id: str | None
     download_mbps: float | None
     gpus_checked: Checked | None
 

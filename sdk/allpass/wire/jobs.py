@@ -390,6 +390,10 @@ class Node(Response):
     region: str
     price_per_hour: MicroUsd
     job_ids: list[str]
+    rented_for_job_id: str | None = Field(
+        None,
+        description="The job that it was rented for, whether or not it ever ran there; null: for none in particular",
+    )
     requested_at: datetime
     ready_at: datetime | None
     ended_at: datetime | None

@@ -19,12 +19,14 @@ from app.control.observe import Observation
 from app.core import queue
 from app.core.board import Board
 from app.core.borrowing import PoolQuotas, PoolUse
-from app.core.evicting import EvictableRun, Eviction, evict
+from app.core.evicting import EvictableRun, Eviction, evict, is_guaranteed
+from app.core.gangs import LackingGang
 from app.core.host_spaces import HostSpace, host_spaces
 from app.core.model.health import Chore
 from app.core.model.plan import Plan, Waiting
 from app.core.model.pool import JOINED, OwnHost
 from app.core.model.snapshot import Snapshot
+from app.core.pools import used_gpus
 from app.core.set_aside import KeptForJobs, SetAside, keep, places_of
 from app.db.connection import Connection
 from app.db.decisions.enactment import set_wait_reasons
@@ -47,6 +49,7 @@ class _Seen:
     hosts: list[HostSpace] = field(default_factory=list)
     quotas: PoolQuotas | None = None
     graces: Mapping[str, int] = field(default_factory=dict)  # of pools that have one of their own, in milliseconds
+    pools_left: Mapping[str, int] = field(default_factory=dict)  # GPUs that may be used yet, where that is limited
 
 
 class Evictor:
@@ -56,6 +59,7 @@ class Evictor:
         self._context = context
         self._asides: list[SetAside] = []  # what is kept for jobs,
         self._closed: frozenset[str] = frozenset()  # and where
+        self.for_gangs: tuple[SetAside, ...] = ()  # what of it is for jobs on several machines
         self.wake_at_ms: int | None = None  # when to look again, whatever happens
 
     async def keep(self, seen: Observation) -> Observation:
@@ -65,18 +69,25 @@ class Evictor:
         return found[0] if found else seen
 
     async def follow(
-        self, snapshot: Snapshot, plan: Plan, helped: Collection[str], kept_hosts: frozenset[str] = frozenset()
+        self,
+        snapshot: Snapshot,
+        plan: Plan,
+        helped: Collection[str],
+        lacking: Collection[LackingGang] = (),
+        kept_hosts: frozenset[str] = frozenset(),
     ) -> None:
         """Ask spot jobs to leave for guaranteed ones that this decision has left waiting. `helped`: jobs that are lent
-        something already. `kept_hosts`: those that are kept for others."""
+        something already. `lacking`: jobs on several machines that wait. `kept_hosts`: those that are kept for jobs."""
         self.wake_at_ms = None
         waiting = {one.job_id for one in plan.waiting} - set(helped)
-        if waiting:
+        held = {one.job_id for one in self._asides}
+        gangs = [one for one in lacking if is_guaranteed(one.job, snapshot.now_ms) and one.job.job_id not in held]
+        if waiting or gangs:
             await each_by_itself(
                 self._context,
                 Chore.EVICT,
                 [waiting],
-                lambda it: self._evict(snapshot, plan, it, kept_hosts),
+                lambda it: self._evict(snapshot, plan, it, gangs, kept_hosts),
                 named=_freed,
             )
 
@@ -86,9 +97,10 @@ class Evictor:
             asides = await set_asides(connection, now_ms=now_ms)
             places = {one.place for one in asides}
             on_hosts = await nodes_on(connection, places) if places else []
-        self._asides = asides
+        self._asides, self.for_gangs = asides, ()
         self._closed = frozenset(places | {one.node_id for one in on_hosts})
         kept = keep(seen.snapshot, asides, on_hosts)
+        self.for_gangs = kept.for_gangs
         if kept.claims:
             await self._claim(seen, kept)
         told = [Waiting(job_id, _WAITS) for job_id in sorted(kept.waiting)]
@@ -103,11 +115,16 @@ class Evictor:
         await note_outcomes(context, claims, dropped, seen.failures)
 
     async def _evict(
-        self, snapshot: Snapshot, plan: Plan, waiting: Collection[str], kept_hosts: frozenset[str]
+        self,
+        snapshot: Snapshot,
+        plan: Plan,
+        waiting: Collection[str],
+        gangs: Sequence[LackingGang],
+        kept_hosts: frozenset[str],
     ) -> None:
         context, now_ms = self._context, snapshot.now_ms
         entitled = {job.job_id for job in snapshot.jobs if job.job_id in waiting and not queue.is_spot(job)}
-        if not entitled:
+        if not (entitled or gangs):
             return
         async with context.database.statement() as connection:
             seen = await self._see(connection, now_ms)
@@ -117,7 +134,16 @@ class Evictor:
         board = Board.of(_small(snapshot, seen.runs, entitled))
         closed = self._closed | places_of(plan) | kept_hosts
         found = await asyncio.to_thread(
-            evict, board, seen.runs, seen.hosts, entitled, quotas=seen.quotas, closed=closed, least_run_ms=least_run_ms
+            evict,
+            board,
+            seen.runs,
+            seen.hosts,
+            entitled,
+            gangs=gangs,
+            quotas=seen.quotas,
+            closed=closed,
+            pools_left=seen.pools_left,
+            least_run_ms=least_run_ms,
         )
         self.wake_at_ms = found.wake_at_ms
         usual_ms = as_ms(context.settings.stop_grace_s)
@@ -126,7 +152,7 @@ class Evictor:
             until_ms = now_ms + max(seen.graces.get(run.pool, usual_ms) for run in eviction.runs) + START_MS
             return await evict_for_job(connection, eviction, now_ms=now_ms, until_ms=until_ms)
 
-        await each(context, Chore.EVICT, found.evictions, act, named=lambda one: one.aside.job_id)
+        await each(context, Chore.EVICT, found.evictions, act, named=lambda one: one.job_id)
 
     async def _see(self, connection: Connection, now_ms: int) -> _Seen:
         """Who could leave, and what is whose of pools. Of hosts, nodes on which all could."""
@@ -145,7 +171,9 @@ class Evictor:
         all_on = await runs_on(connection, nodes.keys())
         may_leave = Counter(run.node_id for run in runs if run.is_spot or run.run_id in quotas.borrowed)
         whole = {node_id: it for node_id, it in nodes.items() if 0 < may_leave[node_id] == all_on.get(node_id)}
-        return _Seen(runs, host_spaces(pools, hosts, whole, now_ms), quotas, graces)
+        used = used_gpus(hosts)
+        left = {pool.name: pool.most_gpus - used.get(pool.name, 0) for pool in pools if pool.most_gpus is not None}
+        return _Seen(runs, host_spaces(pools, hosts, whole, now_ms), quotas, graces, left)
 
     def _promised(self, hosts: Collection[OwnHost], nodes: Mapping[str, tuple[str, Sequence[int]]]) -> list[PoolUse]:
         """What is kept for jobs that have not begun counts as theirs."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from app.control.context import ControlContext
 from app.control.each import each_by_itself, in_batches
@@ -15,8 +16,8 @@ from app.core.gangs import (
     RESERVE_AFTER_MS,
     Claim,
     EmptyPool,
-    GangNode,
     GatheredGangs,
+    LackingGang,
     gather,
     is_gang,
     without_gangs,
@@ -27,6 +28,7 @@ from app.core.model.plan import ProvisionGang, Waiting
 from app.core.model.pool import JOINED
 from app.core.model.snapshot import JobView, Snapshot
 from app.core.pools import offers_of
+from app.core.set_aside import SetAside
 from app.db.connection import Connection
 from app.db.decisions.enactment import set_wait_reasons
 from app.db.pools.hosts import seen_hosts
@@ -46,31 +48,38 @@ class GangPlacer:
         self._context = context
         self._rests: dict[str, tuple[int, int]] = {}  # by job: how often in a row, and until when it rests
         self.kept_hosts: frozenset[str] = frozenset()  # for jobs that have waited long
+        self.lacking: tuple[LackingGang, ...] = ()  # for which others could leave
         self.wake_at_ms: int | None = None
 
-    async def place(self, seen: Observation) -> Observation:
+    async def place(self, seen: Observation, asides: Sequence[SetAside] = ()) -> Observation:
         """The world without jobs on several machines, and without what is theirs. What fails of it is this chore's
-        alone: then they wait, and no policy sees them either."""
-        self.wake_at_ms, self.kept_hosts = None, frozenset()
+        alone: then they wait, and no policy sees them either. `asides`: what others leave for some of them."""
+        self.wake_at_ms, self.kept_hosts, self.lacking = None, frozenset(), ()
         gangs = [job for job in seen.snapshot.jobs if is_gang(job)]
         waiting = {job.job_id for job in gangs if job.state in PLACEABLE_JOB_STATES}
         self._rests = {job_id: rest for job_id, rest in self._rests.items() if job_id in waiting}
         if not gangs:
             return seen
         found = await each_by_itself(
-            self._context, Chore.GANGS, [seen], lambda it: self._place(it, gangs), named=lambda _: "their placement"
+            self._context,
+            Chore.GANGS,
+            [seen],
+            lambda it: self._place(it, gangs, asides),
+            named=lambda _: "their placement",
         )
         return replace(seen, snapshot=found[0] if found else without_gangs(seen.snapshot))
 
-    async def _place(self, seen: Observation, gangs: Sequence[JobView]) -> Snapshot:
+    async def _place(self, seen: Observation, gangs: Sequence[JobView], asides: Sequence[SetAside]) -> Snapshot:
         context, snapshot = self._context, seen.snapshot
         async with context.database.statement() as connection:
             rented = await gang_nodes(connection, {job.job_id for job in gangs})
             pools = await _empty_pools(connection, snapshot.now_ms) if _any_waits_long(gangs, snapshot.now_ms) else []
             waits = any(job.state in PLACEABLE_JOB_STATES for job in gangs)
             switches = await switches_of_hosts(connection) if waits else {}
-        gathered = await asyncio.to_thread(self._gather, snapshot, gangs, rented, pools, switches)
+        known = partial(gather, rented=rented, resting=self._resting(), pools=pools, switches=switches, asides=asides)
+        gathered = await asyncio.to_thread(self._gather, snapshot, gangs, known)
         self.wake_at_ms, self.kept_hosts = gathered.wake_at_ms, gathered.kept_hosts
+        self.lacking = gathered.lacking
         refused = await self._enact(seen, gathered.claims)
         for job_id in {*gathered.given_up, *refused}:
             self._let_rest(job_id, snapshot.now_ms)
@@ -79,29 +88,26 @@ class GangPlacer:
         return gathered.snapshot
 
     def _gather(
-        self,
-        snapshot: Snapshot,
-        gangs: Sequence[JobView],
-        rented: Sequence[GangNode],
-        pools: Sequence[EmptyPool],
-        switches: Mapping[str, str],
+        self, snapshot: Snapshot, gangs: Sequence[JobView], known: Callable[[Snapshot], GatheredGangs]
     ) -> GatheredGangs:
         """Of all, or of those alone over which it does not fail: the others wait, unseen by policies."""
-        resting = {job_id: until_ms for job_id, (_, until_ms) in self._rests.items()}
         try:
-            return gather(snapshot, rented, resting=resting, pools=pools, switches=switches)
+            return known(snapshot)
         except Exception:
             failing = set()
             for job in gangs:
                 try:
-                    gather(replace(snapshot, jobs=(job,)), rented, resting=resting, pools=pools, switches=switches)
+                    known(replace(snapshot, jobs=(job,)))
                 except Exception as error:
                     self._context.health.failed(Chore.GANGS, job.job_id, error)
                     failing.add(job.job_id)
             if not failing:
                 raise
-            found = gather(_without(snapshot, failing), rented, resting=resting, pools=pools, switches=switches)
+            found = known(_without(snapshot, failing))
             return replace(found, snapshot=_without(without_gangs(found.snapshot), failing))
+
+    def _resting(self) -> dict[str, int]:
+        return {job_id: until_ms for job_id, (_, until_ms) in self._rests.items()}
 
     async def _enact(self, seen: Observation, claims: Sequence[Claim]) -> dict[str, str]:
         """Which jobs were not rented what they lack, and why: a limit, or a budget, that counts all machines."""

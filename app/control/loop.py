@@ -117,7 +117,8 @@ class ControlLoop:
             await self._resume_state()
             started = time.monotonic()
             seen = await self._standby.keep(await self._observe())
-            seen = await self._gangs.place(await self._evictor.keep(seen))
+            seen = await self._evictor.keep(seen)
+            seen = await self._gangs.place(seen, self._evictor.for_gangs)
             told = self._telling.begin(seen.snapshot.jobs, seen.snapshot.now_ms)
             config = replace(self._config, told=told)
             decided = await asyncio.to_thread(self._choose, seen, config)
@@ -239,7 +240,8 @@ class ControlLoop:
         await want_images(self._context, plan.images)
         await in_batches(self._context, Chore.TELL, plan.waiting, set_wait_reasons, at_once=_WAITING_AT_ONCE)
         await self._lender.follow(snapshot, plan)
-        await self._evictor.follow(snapshot, plan, self._lender.helped, self._gangs.kept_hosts)
+        gangs = self._gangs
+        await self._evictor.follow(snapshot, plan, self._lender.helped, gangs.lacking, gangs.kept_hosts)
         if decided.plan.actions or self._is_due(now_ms):
             stored = await self._records.keep(
                 decided,

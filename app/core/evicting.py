@@ -1,13 +1,14 @@
 """Which jobs leave so that a guaranteed job begins that a decision has left waiting (ADR 0091). Pure.
 
 It looks at the places that are there: nodes of the job's project, and hosts of pools that the project may use. Whom to
-end on them is `app.core.eviction`'s to say: nobody unless the job then fits, and whoever loses the least work.
+end on them is `app.core.eviction`'s to say: nobody unless the job then fits, and whoever loses the least work. For a
+job on several machines others leave as many hosts of a pool as it lacks, all of them or none.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core import queue
@@ -28,6 +29,7 @@ from app.core.eviction import (
     pool_habits,
 )
 from app.core.eviction.words import gpu_seconds
+from app.core.gangs import LackingGang
 from app.core.host_spaces import HostSpace
 from app.core.market import is_for, offer_fits
 from app.core.model.job import PLACEABLE_JOB_STATES, StartRule
@@ -59,11 +61,16 @@ class EvictableRun:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """These runs save and leave, for this job. `words`: the inequality, and what each costs."""
+    """These runs save and leave, for this job. `asides`: what is kept for it: one place, or as many as it has machines.
+    `words`: the inequality, and what each costs."""
 
-    aside: SetAside
+    asides: tuple[SetAside, ...]
     runs: tuple[EvictableRun, ...]
     words: tuple[str, ...]
+
+    @property
+    def job_id(self) -> str:
+        return self.asides[0].job_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,8 @@ class _Option:
 
     aside: SetAside
     pool: str
+    kind: str  # of GPU
+    hourly_micros: int
     runs: tuple[EvictableRun, ...]
     words: tuple[str, ...]
     cost_gpu_us: int
@@ -90,24 +99,44 @@ class _Option:
         return self.cost_gpu_us, len(self.runs), not self.is_node, self.aside.place
 
 
+@dataclass(frozen=True, slots=True)
+class _GangOption:
+    """Places for all machines of a job, and whoever would leave them."""
+
+    pool: str
+    asides: tuple[SetAside, ...]
+    runs: tuple[EvictableRun, ...]
+    words: tuple[str, ...]
+    cost_gpu_us: int
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        return self.cost_gpu_us, len(self.runs), self.pool
+
+
 def evict(
     board: Board,
     runs: Sequence[EvictableRun],
     hosts: Sequence[HostSpace],
     waiting: Collection[str],
     *,
+    gangs: Sequence[LackingGang] = (),
     quotas: PoolQuotas | None = None,
     closed: Collection[str] = (),
+    pools_left: Mapping[str, int] | None = None,
     least_run_ms: int,
 ) -> Evicting:
-    """Who leaves now. `waiting`: the jobs that a decision on this board has left waiting. `closed`: places where
-    something is kept for a job already: nobody else is evicted there until it has begun. `least_run_ms`: for how long
-    a job has run at least before it is asked to leave.
+    """Who leaves now. `waiting`: the jobs that a decision on this board has left waiting. `gangs`: those on several
+    machines. `closed`: places where something is kept for a job already: nobody else is evicted there until it has
+    begun. `pools_left`: how many GPUs more of a pool may be used, where its owner has limited them. `least_run_ms`: for
+    how long a job has run at least before it is asked to leave.
 
     In a pool with quotas a job within its project's has spot jobs leave, and where these are not enough what other
     projects have borrowed; any other job the spot jobs of its own project alone."""
-    search = _Search(board, runs, hosts, quotas or PoolQuotas.of((), ()), set(closed), least_run_ms)
-    known = sorted((job for job in map(board.jobs.get, waiting) if job is not None), key=queue.edf_key)
+    search = _Search(board, runs, hosts, quotas or PoolQuotas.of((), ()), set(closed), pools_left or {}, least_run_ms)
+    on_several = {gang.job.job_id: gang for gang in gangs}
+    on_one = (job for job in map(board.jobs.get, waiting) if job is not None)
+    known = sorted((*on_one, *(gang.job for gang in gangs)), key=queue.edf_key)
     found: list[Eviction] = []
     hopeless = set()
     asks: Counter[str] = Counter()  # by project: whoever asks for much of many kinds keeps nobody else waiting
@@ -115,15 +144,28 @@ def evict(
         if len(found) == _MOST_AT_ONCE or not search.has_runs():
             break
         kind = job.project_id, job.resources, job.caps, job.affinity, job.allowances, job.avoided_offers
-        if asks[job.project_id] == _MOST_OF_A_PROJECT or kind in hopeless or not search.is_entitled(job):
+        gang = on_several.get(job.job_id)
+        is_entitled = search.is_entitled(job) if gang is None else is_guaranteed(job, board.now_ms)
+        if asks[job.project_id] == _MOST_OF_A_PROJECT or kind in hopeless or not is_entitled:
             continue
         asks[job.project_id] += 1
-        one = search.evict_for(job)
+        one = search.evict_for(job) if gang is None else search.evict_for_gang(gang)
         if one is None:
             hopeless.add(kind)  # fewer spot jobs are left for those behind it
         else:
             found.append(one)
     return Evicting(tuple(found), search.next_ms() if asks else None)
+
+
+def is_guaranteed(job: JobView, now_ms: int) -> bool:
+    """Whether the job is one for which others leave, and may begin now."""
+    return (
+        not queue.is_spot(job)
+        and job.state in PLACEABLE_JOB_STATES
+        and job.not_before_ms <= now_ms
+        and job.start is not StartRule.WHEN_CHEAP
+        and not (job.leaving or queue.has_spent_all(job))
+    )
 
 
 class _Search:
@@ -136,10 +178,12 @@ class _Search:
         hosts: Sequence[HostSpace],
         quotas: PoolQuotas,
         closed: set[str],
+        pools_left: Mapping[str, int],
         least_run_ms: int,
     ) -> None:
         self._board, self._fleet, self._now_ms = board, Fleet(board), board.now_ms
         self._hosts, self._quotas, self._closed, self._least_run_ms = hosts, quotas, closed, least_run_ms
+        self._pools_left = pools_left
         may_leave = (run for run in runs if run.is_spot or run.run_id in quotas.borrowed)
         self._runs = {run.job_id: run for run in may_leave if run.job_id in board.jobs}
         self._costs = _costs(list(self._runs.values()), board.now_ms)
@@ -153,11 +197,7 @@ class _Search:
     def is_entitled(self, job: JobView) -> bool:
         """Whether the job waits for room alone, and is guaranteed."""
         return (
-            not queue.is_spot(job)
-            and job.state in PLACEABLE_JOB_STATES
-            and job.not_before_ms <= self._now_ms
-            and job.start is not StartRule.WHEN_CHEAP
-            and not (job.leaving or queue.has_spent_all(job))
+            is_guaranteed(job, self._now_ms)
             and job.job_id not in self._board.merges
             and job.job_id not in self._board.companions
             and self._fleet.ready_place(job) is None
@@ -166,19 +206,65 @@ class _Search:
 
     def evict_for(self, job: JobView) -> Eviction | None:
         for borrowed in (False, True):
-            options = [*self._on_nodes(job, borrowed), *self._on_hosts(job, borrowed)]
+            options = [*self._on_nodes(job, borrowed), *self._on_hosts(job, borrowed, self._closed)]
             best = min(options, key=lambda one: one.rank, default=None)
             if best is not None:
-                return self._taken(job, best)
+                return self._taken(job, best.pool, (best.aside,), best.runs, best.words)
         return None
 
-    def _taken(self, job: JobView, best: _Option) -> Eviction:
-        self._closed.add(best.aside.place)
-        self._quotas.take(best.pool, job.project_id, best.aside.gpus)
-        for run in best.runs:
+    def evict_for_gang(self, gang: LackingGang) -> Eviction | None:
+        """Of each pool the hosts with room, and beside them those that cost least; the pool in which these cost least.
+        What has room is kept, too, until the others have left."""
+        job = gang.job
+        for borrowed in (False, True):
+            there: dict[tuple[str, str], list[_Option]] = {}
+            for one in self._on_hosts(job, borrowed, self._closed - gang.kept_hosts):
+                there.setdefault((one.pool, one.kind), []).append(one)
+            found = [self._beside_free(gang, *site, options) for site, options in sorted(there.items())]
+            best = min((one for one in found if one is not None), key=lambda one: one.rank, default=None)
+            if best is not None:
+                return self._taken(job, best.pool, best.asides, best.runs, best.words)
+        return None
+
+    def _beside_free(self, gang: LackingGang, pool: str, kind: str, options: Sequence[_Option]) -> _GangOption | None:
+        job = gang.job
+        need, gpus = job.resources.nodes, job.resources.nodes * job.resources.gpus_min
+        free = [one for one in gang.offers if (one.region, one.gpu_type) == (pool, kind) and one.provider == JOINED]
+        free = [one for one in free if one.host not in self._closed - gang.kept_hosts]
+        if len(free) >= need:
+            return None  # it waits for something else
+        taken = sorted(options, key=lambda one: one.rank)[: need - len(free)]
+        hourly = sum(one.price_per_hour.micros for one in free) + sum(one.hourly_micros for one in taken)
+        freed = sum(run.gpus for one in taken for run in one.runs)
+        if len(free) + len(taken) < need or not job.caps.allows_hourly(hourly):
+            return None
+        if self._pools_left.get(pool, gpus) + freed < gpus:
+            return None
+        kept = [SetAside(job.job_id, one.host, one.gpu_count) for one in free]
+        words = f"{len(free)} hosts of {pool} have room and {len(taken)} more are left for it: the {need} that it needs"
+        return _GangOption(
+            pool,
+            tuple(sorted((*kept, *(one.aside for one in taken)), key=lambda one: one.place)),
+            tuple(run for one in taken for run in one.runs),
+            (words, *(word for one in taken for word in one.words)),
+            sum(one.cost_gpu_us for one in taken),
+        )
+
+    def _taken(
+        self,
+        job: JobView,
+        pool: str,
+        asides: tuple[SetAside, ...],
+        runs: tuple[EvictableRun, ...],
+        words: tuple[str, ...],
+    ) -> Eviction:
+        for aside in asides:
+            self._closed.add(aside.place)
+            self._quotas.take(pool, job.project_id, aside.gpus)
+        for run in runs:
             del self._runs[run.job_id]
             self._closed.add(run.node_id)
-        return Eviction(best.aside, best.runs, best.words)
+        return Eviction(asides, runs, words)
 
     def next_ms(self) -> int | None:
         """When the first of those that are spared for now has run long enough."""
@@ -204,9 +290,10 @@ class _Search:
             pool = node.region if node.provider == JOINED else ""
             runs = self._leaving(job, pool, need.gpus_min, [node_id], borrowed)
             spot = [self._spot_job(run, node_id, self._held(run)) for run in runs]
-            yield from self._option(job, SetAside(job.job_id, node_id, need.gpus_min), pool, part, free, spot)
+            aside = SetAside(job.job_id, node_id, need.gpus_min)
+            yield from self._option(job, aside, (pool, node.gpu_type, 0), part, free, spot)
 
-    def _on_hosts(self, job: JobView, borrowed: bool) -> Iterator[_Option]:
+    def _on_hosts(self, job: JobView, borrowed: bool, closed: Collection[str]) -> Iterator[_Option]:
         if job.affinity.beside:
             return
         for space in self._hosts:
@@ -215,13 +302,15 @@ class _Search:
                 key=lambda one: (one.gpu_count, one.key),
                 default=None,
             )
-            if offer is None or space.place in self._closed or not self._closed.isdisjoint(space.nodes):
+            if offer is None or space.place in closed or not self._closed.isdisjoint(space.nodes):
                 continue
-            may_leave = self._leaving(job, offer.region, offer.gpu_count, space.nodes, borrowed)
+            gpus = offer.gpu_count * job.resources.nodes
+            may_leave = self._leaving(job, offer.region, gpus, space.nodes, borrowed)
             units = [self._unit(space, node_id, may_leave) for node_id in space.nodes]
             spot = [one for one in units if one is not None]
             aside = SetAside(job.job_id, space.place, offer.gpu_count)
-            yield from self._option(job, aside, offer.region, (offer.gpu_count,), (space.free,), spot)
+            where = offer.region, offer.gpu_type, offer.price_per_hour.micros
+            yield from self._option(job, aside, where, (offer.gpu_count,), (space.free,), spot)
 
     def _unit(self, space: HostSpace, node_id: str, may_leave: Collection[EvictableRun]) -> SpotJob | None:
         """A node is given back as a whole: all that is on it leaves, or nothing does."""
@@ -261,9 +350,16 @@ class _Search:
         )
 
     def _option(
-        self, job: JobView, aside: SetAside, pool: str, part: Amounts, free: Amounts, spot: Sequence[SpotJob]
+        self,
+        job: JobView,
+        aside: SetAside,
+        where: tuple[str, str, int],
+        part: Amounts,
+        free: Amounts,
+        spot: Sequence[SpotJob],
     ) -> Iterator[_Option]:
         place, gpus = aside.place, aside.gpus
+        pool, kind, hourly_micros = where
         rooms = [NodeRoom(place, free)]
         found = choose_victims(GuaranteedNeed(job.job_id, part), rooms, spot, EvictionRule.LOST_WORK, self._now_ms)
         if not isinstance(found, Victims) or not found.ended:  # nobody: there is room, and it waits for something else
@@ -276,7 +372,7 @@ class _Search:
         fits = f"{free[0]} free and {freed} freed are at least the {needs} that it needs there"
         quota = self._quotas.words(pool, job.project_id)
         words = (fits, *([quota] if quota else []), *(self._cost_of(run) for run in runs))
-        yield _Option(aside, pool, runs, words, found.cost_gpu_us, place in self._board.nodes)
+        yield _Option(aside, pool, kind, hourly_micros, runs, words, found.cost_gpu_us, place in self._board.nodes)
 
     def _cost_of(self, run: EvictableRun) -> str:
         cost = self._costs[run.job_id]

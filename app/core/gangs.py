@@ -4,13 +4,14 @@ No policy sees such a job, nor the machines that it has or waits for: this goes 
 are of one kind, of one **site**: a pool, a cluster or a region of one provider whose machines reach each other by a
 private network. They are rented together, once all of them are on offer, so that no job ever holds some while it waits
 for others that another one holds. For one that has waited long, as many hosts of a pool are kept as it needs, so that
-they come to be free together: only where it could have all of them, and for one job in each pool.
+they come to be free together: only where it could have all of them, and for one job in each pool. What others were
+asked to leave for it (`app.core.evicting`) nobody else gets either.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.core import queue
@@ -23,6 +24,7 @@ from app.core.model.offer import Offer
 from app.core.model.plan import AssignGang, GangPlace, ProvisionGang, Release
 from app.core.model.snapshot import JobView, NodeView, Snapshot, versions_of
 from app.core.policies.reasons import duration
+from app.core.set_aside import SetAside, less
 from app.core.topology import allocate, complete, entropy
 
 MOST_PLACED = 100  # jobs that machines are looked for in one decision: who comes after them comes in the next
@@ -31,6 +33,8 @@ RESERVE_AFTER_MS = 300_000  # that a job has waited, after which own hosts are k
 _KEEPS_MS = 120_000  # that a job which is to be begun again keeps its machines for
 _COMING = frozenset({NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN})
 _FREES = "not all machines of its job can be had"
+
+_FREED = "begins as soon as the GPUs that are kept for it are free"
 
 Claim = AssignGang | ProvisionGang | Release
 
@@ -46,17 +50,28 @@ class GangNode:
 
 
 @dataclass(frozen=True, slots=True)
+class LackingGang:
+    """A job that waits for machines, has none, and could not have all of them. `offers`: own hosts that have room for
+    one of its machines now, each once at each site. `kept_hosts`: of those that are kept for jobs, its own."""
+
+    job: JobView
+    offers: tuple[Offer, ...] = ()
+    kept_hosts: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class GatheredGangs:
     """The world as it is for all other jobs, and what is to be done for those on several machines, in this order.
     `waiting`: why others of them wait. `given_up`: those that let go of machines, as not all could be had.
-    `kept_hosts`: own hosts, as their offers name them, that are kept for one that has waited long. `wake_at_ms`: when
-    to decide anew, though nothing happens."""
+    `kept_hosts`: own hosts, as their offers name them, that are kept for one that has waited long. `lacking`: those for
+    which others could leave. `wake_at_ms`: when to decide anew, though nothing happens."""
 
     snapshot: Snapshot
     claims: tuple[Claim, ...] = ()
     waiting: Mapping[str, str] = field(default_factory=dict)
     given_up: frozenset[str] = frozenset()
     kept_hosts: frozenset[str] = frozenset()
+    lacking: tuple[LackingGang, ...] = ()
     wake_at_ms: int | None = None
 
 
@@ -83,15 +98,17 @@ def gather(
     pools: Sequence[EmptyPool] = (),
     patience_ms: int = RESERVE_AFTER_MS,
     switches: Mapping[str, str] | None = None,
+    asides: Sequence[SetAside] = (),
 ) -> GatheredGangs:
     """Decide on all jobs on several machines. `rented`: the machines that were rented for them. `resting`: jobs that
     rent nothing before a moment, as they could not have all of theirs. `pools`: of whose hosts some may be kept for who
     has waited for `patience_ms`. `switches`: which one each own host is under, by its id; hosts that are not there are
-    taken to be under one. Machines are taken from as few switches as can be (`app.core.topology`)."""
+    taken to be under one. Machines are taken from as few switches as can be (`app.core.topology`). `asides`: what
+    others leave, or have left, for some of these jobs."""
     gangs = [job for job in snapshot.jobs if is_gang(job)]
     if not gangs:
         return GatheredGangs(snapshot)
-    gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms, switches or {})
+    gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms, switches or {}, asides)
     held = {job_id for run in snapshot.runs for job_id in run.job_ids}
     waiting = [job for job in gangs if job.job_id not in held and job.state in PLACEABLE_JOB_STATES and not job.leaving]
     waiting.sort(key=queue.edf_key)
@@ -119,7 +136,7 @@ def _cheapest(offers: Iterable[Offer], missing: int) -> list[Offer] | None:
 def without_gangs(snapshot: Snapshot) -> Snapshot:
     """The world without jobs on several machines and the machines that they run on: they only wait."""
     gangs = {job.job_id for job in snapshot.jobs if is_gang(job)}
-    return _Gathering(snapshot, (), {}, (), 0, {}).result(gangs).snapshot
+    return _Gathering(snapshot, (), {}, (), 0, {}, ()).result(gangs).snapshot
 
 
 class _Gathering:
@@ -131,8 +148,11 @@ class _Gathering:
         pools: Sequence[EmptyPool],
         patience_ms: int,
         switches: Mapping[str, str],
+        asides: Sequence[SetAside],
     ) -> None:
         self._seen = snapshot
+        self._asides = {one.place: one for one in asides}
+        self._awaiting = {one.job_id for one in asides}
         self._resting = resting
         self._pools = {pool.name: pool for pool in pools}  # those that have not kept hosts for anybody
         self._patience_ms = patience_ms
@@ -156,7 +176,8 @@ class _Gathering:
         self._waiting: dict[str, str] = {}
         self._given_up: set[str] = set()
         self._kept: set[str] = set()
-        self._kept_hosts: set[str] = set()
+        self._kept_hosts: dict[str, str] = {}  # whose each is
+        self._lacking: list[JobView] = []
         self._wakes: list[int] = []
 
     def place(self, job: JobView) -> None:
@@ -179,8 +200,10 @@ class _Gathering:
             default=None,
         )
         if best is None:
-            self._wait(job, own, self._why_not(job))
+            self._wait(job, own, _FREED if job.job_id in self._awaiting else self._why_not(job))
             self._reserve(job)
+            if not own:
+                self._lacking.append(job)
         else:
             self._rent(job, own, best)
 
@@ -198,11 +221,27 @@ class _Gathering:
             jobs=tuple(job for job in self._seen.jobs if job.job_id not in gangs),
             runs=tuple(run for run in self._seen.runs if run.node_id not in theirs),
             nodes=tuple(node for node in self._seen.nodes if node.node_id not in hidden),
-            offers=tuple(offer for offer in self._offers if offer.host not in self._kept_hosts),
+            offers=tuple(self._for_others()),
         )
         wake_at_ms = min(self._wakes, default=None)
         given_up, kept = frozenset(self._given_up), frozenset(self._kept_hosts)
-        return GatheredGangs(snapshot, tuple(self._claims), self._waiting, given_up, kept, wake_at_ms)
+        lacking = tuple(self._lacks(job) for job in self._lacking)
+        return GatheredGangs(snapshot, tuple(self._claims), self._waiting, given_up, kept, lacking, wake_at_ms)
+
+    def _for_others(self) -> Iterator[Offer]:
+        for offer in self._offers:
+            aside = self._asides.get(offer.host)
+            left = offer if aside is None else less(offer, aside)
+            if left is not None and offer.host not in self._kept_hosts:
+                yield left
+
+    def _lacks(self, job: JobView) -> LackingGang:
+        its = frozenset(host for host, job_id in self._kept_hosts.items() if job_id == job.job_id)
+        here: dict[tuple[Site, str], Offer] = {}
+        for offer in sorted(self._offers, key=lambda one: (one.gpu_count, one.key)):
+            if offer.host and not offer.spot_only and self._suits(job, offer):
+                here.setdefault((site_of(offer), offer.host), offer)
+        return LackingGang(job, tuple(here.values()), its)
 
     def _begins(self, job: JobView, own: Sequence[GangNode]) -> bool:
         joins = {one.node_id for one in own if one.joins}
@@ -333,7 +372,7 @@ class _Gathering:
         for name, pool in sorted(self._pools.items()):
             hosts = self._hosts_for(job, pool)
             if hosts:
-                self._kept_hosts |= hosts
+                self._kept_hosts |= dict.fromkeys(hosts, job.job_id)
                 del self._pools[name]
                 told = self._waiting[job.job_id]
                 self._waiting[job.job_id] = f"{told}; {len(hosts)} hosts of {name} are kept for it as they become free"
@@ -366,5 +405,11 @@ class _Gathering:
             and is_for(job, offer)
             and (job.resources.base_image is None or self._networked[offer.provider, offer.tier].takes_images)
             and offer.key not in job.avoided_offers | job.unreached_offers
-            and offer.host not in self._kept_hosts
+            and self._kept_hosts.get(offer.host, job.job_id) == job.job_id
+            and self._is_left(job, offer)
         )
+
+    def _is_left(self, job: JobView, offer: Offer) -> bool:
+        """Whether what is kept of its host for another job leaves as much."""
+        aside = self._asides.get(offer.host)
+        return aside is None or aside.job_id == job.job_id or less(offer, aside) is not None

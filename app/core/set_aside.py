@@ -8,7 +8,7 @@ node is cut for the job once they are free.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.market import is_for, offer_fits
@@ -47,11 +47,13 @@ class HostNode:
 @dataclass(frozen=True, slots=True)
 class KeptForJobs:
     """The world as it is for all others, and what is to be done for those that something is kept for, in this order.
-    `waiting`: which of them go on waiting."""
+    `waiting`: which of them go on waiting. `for_gangs`: what is kept for jobs on several machines, which have all of
+    theirs at once (`app.core.gangs`): they, and these places, are in the world still."""
 
     snapshot: Snapshot
     claims: tuple[Claim, ...] = ()
     waiting: frozenset[str] = frozenset()
+    for_gangs: tuple[SetAside, ...] = ()
 
 
 def keep(snapshot: Snapshot, asides: Sequence[SetAside], on_hosts: Sequence[HostNode]) -> KeptForJobs:
@@ -63,11 +65,13 @@ def keep(snapshot: Snapshot, asides: Sequence[SetAside], on_hosts: Sequence[Host
     keeping = _Keeping(snapshot, [one for one in on_hosts if one.node_id not in places])  # those are another's
     jobs = {job.job_id: job for job in snapshot.jobs}
     held = {job_id for run in snapshot.runs for job_id in run.job_ids}
-    for aside in sorted(asides, key=lambda one: one.job_id):
+    for aside in sorted(asides, key=lambda one: (one.job_id, one.place)):
         job = jobs.get(aside.job_id)
         if job is None or job.job_id in held or job.state not in PLACEABLE_JOB_STATES or job.leaving:
             continue
-        if aside.place in keeping.nodes:
+        if job.resources.nodes > 1:
+            keeping.keep_for_gang(job, aside)
+        elif aside.place in keeping.nodes:
             keeping.keep_node(job, aside.place, aside.gpus)
         elif keeping.has_host(aside.place):
             keeping.keep_host(job, aside)
@@ -92,6 +96,7 @@ class _Keeping:
         self._claims: list[Claim] = []
         self._claimed: set[str] = set()
         self._kept: set[str] = set()
+        self._for_gangs: list[SetAside] = []
 
     def keep_node(self, job: JobView, node_id: str, gpus: int) -> None:
         """The lowest free GPUs are the job's once there are enough of them; before that all that is free."""
@@ -114,18 +119,29 @@ class _Keeping:
 
     def keep_host(self, job: JobView, aside: SetAside) -> None:
         self._kept.add(job.job_id)
-        named = [(one, self.nodes.get(one.node_id)) for one in self._on_host.get(aside.place, ())]
-        here = [(one, node) for one, node in named if node is not None]
+        here = self._nodes_on(aside.place)
         cut = next((node for one, node in here if one.for_job_id == job.job_id and _could_hold(job, node)), None)
         idle = [node for _, node in here if self._is_idle(node)]
         cut = cut or next((node for node in idle if _could_hold(job, node)), None)
         if cut is not None:
             self.keep_node(job, cut.node_id, job.resources.gpus_min)
             return
-        for one, node in here:
-            if one.evicted_for == job.job_id:
-                self._shut(node)  # else others come to its free GPUs while it is being left
-        self._free_host(job, aside, idle)
+        self._shut_left(job, here)
+        fitting = [one for one in self._offers_of(aside.place) if offer_fits(job.resources, one) and is_for(job, one)]
+        if fitting and self._may_begin(job):
+            best = min(fitting, key=lambda one: (one.gpu_count, one.key))
+            self._claim(job, Provision(job.project_id, job.job_id, best, _WHY, versions_of(job)))
+        self._end_idle(aside, idle)
+        self._offers = [one for one in (less(offer, aside) for offer in self._offers) if one is not None]
+
+    def keep_for_gang(self, job: JobView, aside: SetAside) -> None:
+        """Free the place; nothing is cut for the job before all of its machines can be."""
+        here = self._nodes_on(aside.place)
+        if any(one.for_job_id == job.job_id for one, _ in here):
+            return  # its machine is there already
+        self._shut_left(job, here)
+        self._end_idle(aside, [node for _, node in here if self._is_idle(node)])
+        self._for_gangs.append(aside)
 
     def result(self) -> KeptForJobs:
         snapshot = replace(
@@ -134,23 +150,30 @@ class _Keeping:
             nodes=tuple(self.nodes[node.node_id] for node in self._seen.nodes),
             offers=tuple(self._offers),
         )
-        return KeptForJobs(snapshot, tuple(self._claims), frozenset(self._kept - self._claimed))
+        waiting = frozenset(self._kept - self._claimed)
+        return KeptForJobs(snapshot, tuple(self._claims), waiting, tuple(self._for_gangs))
 
-    def _free_host(self, job: JobView, aside: SetAside, idle: Sequence[NodeView]) -> None:
-        """Cut a node for the job where its host has enough that is free; else end nodes there that nobody is on."""
-        offers = [one for one in self._offers if one.tier is Tier.OWN and one.host == aside.place]
-        free = max((one.shared_gpus for one in offers if not one.spot_only), default=0)
-        fitting = [one for one in offers if offer_fits(job.resources, one) and is_for(job, one)]
-        if fitting and self._may_begin(job):
-            best = min(fitting, key=lambda one: (one.gpu_count, one.key))
-            self._claim(job, Provision(job.project_id, job.job_id, best, _WHY, versions_of(job)))
-        missing = aside.gpus - free
+    def _nodes_on(self, place: str) -> list[tuple[HostNode, NodeView]]:
+        named = [(one, self.nodes.get(one.node_id)) for one in self._on_host.get(place, ())]
+        return [(one, node) for one, node in named if node is not None]
+
+    def _offers_of(self, place: str) -> list[Offer]:
+        return [one for one in self._offers if one.tier is Tier.OWN and one.host == place]
+
+    def _shut_left(self, job: JobView, here: Iterable[tuple[HostNode, NodeView]]) -> None:
+        for one, node in here:
+            if one.evicted_for == job.job_id:
+                self._shut(node)  # else others come to its free GPUs while it is being left
+
+    def _end_idle(self, aside: SetAside, idle: Sequence[NodeView]) -> None:
+        """Where what is free of the host is not enough, end nodes there that nobody is on."""
+        offers = self._offers_of(aside.place)
+        missing = aside.gpus - max((one.shared_gpus for one in offers if not one.spot_only), default=0)
         for node in idle:
             if missing > 0:
                 self._claims.append(Release(node.node_id, _FREES, versions_of(node)))
                 self._shut(node)
                 missing -= node.gpu_count
-        self._offers = [one for one in (_less(offer, aside) for offer in self._offers) if one is not None]
 
     def _shut(self, node: NodeView) -> None:
         self.nodes[node.node_id] = replace(self.nodes[node.node_id], free_gpus=(), idle_since_ms=None)
@@ -180,7 +203,7 @@ def _could_hold(job: JobView, node: NodeView) -> bool:
     )
 
 
-def _less(offer: Offer, aside: SetAside) -> Offer | None:
+def less(offer: Offer, aside: SetAside) -> Offer | None:
     """What others may have of an offer's host."""
     if offer.tier is not Tier.OWN or offer.host != aside.place:
         return offer

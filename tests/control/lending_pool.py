@@ -1,4 +1,4 @@
-"""A world whose only machines are those of a pool's host, which is played: it starts and ends what it is told to."""
+"""A world whose only machines are those of a pool's hosts, which are played: they start and end what they are told."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ SPOT = {"priority_class": PriorityClass.SPOT}
 
 
 class LendingPool:
-    """Pool `lab` with one host. `slow`: machines that are asked to end go on for now."""
+    """Pool `lab` with one host, or more. `slow`: machines that are asked to end go on for now."""
 
-    def __init__(self, world: World, gpus: int = 2) -> None:
+    def __init__(self, world: World, gpus: int = 2, hosts: int = 1) -> None:
         self.world = world
-        self._gpus = gpus
+        self._gpus, self._number = gpus, hosts
         self.slow = False
         self._sealer = Sealer.of(world.settings)
-        self._machines: dict[str, str] = {}
+        self._hosts: dict[str, str] = {}  # their tokens
+        self._machines: dict[str, dict[str, str]] = {}  # of each host
         self._nodes: dict[str, str] = {}  # by machine that has joined
 
     async def open(self, **pool: Any) -> None:
@@ -57,12 +58,14 @@ class LendingPool:
         async with world.database.transaction() as connection:
             await add_pool(connection, PoolRow(made, "", {}, now_ms))
             until_ms = now_ms + HOUR_MS
-            token = await make_pool_token(connection, "lab", joins=1, expires_ms=until_ms, now_ms=now_ms)
-        body = {"boot_id": "1", "facts": self._facts(), "name": "one", "nonce": "0" * 64}
-        asked = HostJoinRequest.model_validate(body)
-        async with world.database.transaction() as connection:
-            joined = await join_host(connection, world.settings, world.ids, f"Bearer {token}", asked, now_ms=now_ms)
-        self.host_id, self._bearer = joined.host_id, f"Bearer {joined.host_token}"
+            token = await make_pool_token(connection, "lab", joins=self._number, expires_ms=until_ms, now_ms=now_ms)
+        for number in range(self._number):
+            body = {"boot_id": "1", "facts": self._facts(), "name": f"host{number}", "nonce": f"{number:064x}"}
+            asked = HostJoinRequest.model_validate(body)
+            async with world.database.transaction() as connection:
+                joined = await join_host(connection, world.settings, world.ids, f"Bearer {token}", asked, now_ms=now_ms)
+            self._hosts[joined.host_id] = f"Bearer {joined.host_token}"
+        self.host_id = next(iter(self._hosts))
 
     def _facts(self) -> dict[str, Any]:
         gpus = [{"index": one, "name": "A100", "memory_bytes": 40 * GIB} for one in range(self._gpus)]
@@ -96,22 +99,26 @@ class LendingPool:
                 await self.world.beat(row.id)
 
     async def host_works(self) -> None:
-        """The host says what is and hears what should be; agents of new machines join."""
+        """The hosts say what is and hear what should be; agents of new machines join."""
         for _ in range(2):
-            machines = [{"id": one, "state": state} for one, state in self._machines.items()]
-            body = {"boot_id": "1", "facts": self._facts(), "machines": machines}
-            said, now_ms, world = HostSyncRequest.model_validate(body), self.world.clock.now_ms(), self.world
-            await report_host(world.database, world.ids, self._bearer, said, fault_budget=3, now_ms=now_ms)
-            async with world.database.transaction() as connection:
-                told = await orders_of_host(connection, self._sealer, self.host_id, now_ms=now_ms)
-            for order in told.machines:
-                if order.ends and not self.slow:
-                    self._machines[order.id] = "ended"
-                elif order.environment is not None and order.id not in self._machines:
-                    self._machines[order.id] = "running"
-                    await self._join(order.id, order.node_id, order.environment["ALLPASS_JOIN_TOKEN"])
-            named = {order.id for order in told.machines}
-            self._machines = {one: state for one, state in self._machines.items() if one in named}
+            for host_id, bearer in self._hosts.items():
+                await self._works(host_id, bearer, self._machines.setdefault(host_id, {}))
+
+    async def _works(self, host_id: str, bearer: str, machines: dict[str, str]) -> None:
+        has = [{"id": one, "state": state} for one, state in machines.items()]
+        body = {"boot_id": "1", "facts": self._facts(), "machines": has}
+        said, now_ms, world = HostSyncRequest.model_validate(body), self.world.clock.now_ms(), self.world
+        await report_host(world.database, world.ids, bearer, said, fault_budget=3, now_ms=now_ms)
+        async with world.database.transaction() as connection:
+            told = await orders_of_host(connection, self._sealer, host_id, now_ms=now_ms)
+        for order in told.machines:
+            if order.ends and not self.slow:
+                machines[order.id] = "ended"
+            elif order.environment is not None and order.id not in machines:
+                machines[order.id] = "running"
+                await self._join(order.id, order.node_id, order.environment["ALLPASS_JOIN_TOKEN"])
+        for gone in machines.keys() - {order.id for order in told.machines}:
+            del machines[gone]
 
     async def _join(self, machine_id: str, node_id: str, token: str) -> None:
         world, now_ms = self.world, self.world.clock.now_ms()
@@ -183,12 +190,15 @@ class LendingPool:
             await connection.execute(update(t.standbys).values(**columns))
 
     async def check(self) -> None:
-        """No GPU of the host has two machines on which a run is; nobody but spot jobs is on what is lent."""
-        held: dict[int, str] = {}
+        """No GPU of a host has two machines on which a run is; nobody but spot jobs is on what is lent."""
+        held: dict[tuple[str, int], str] = {}
         machines = {row.node_id: row for row in await self.world.rows(t.host_machines) if row.ended_ms is None}
         for row in await self.world.rows(t.allocations):
             if row.to_ms is not None or row.node_id not in machines:
                 continue
-            for index in machines[row.node_id].gpu_indices:
-                assert held.setdefault(index, row.node_id) == row.node_id, f"GPU {index} is used by two"
+            machine = machines[row.node_id]
+            for index in machine.gpu_indices:
+                assert held.setdefault((machine.host_id, index), row.node_id) == row.node_id, (
+                    f"GPU {index} is used by two"
+                )
         await self.world.check_invariants()

@@ -450,9 +450,9 @@ async def test_what_was_freed_for_another_job_is_not_taken(world: World, monkeyp
         seen.append("keep")
         return await keep(observation)
 
-    async def second(observation: Any) -> Any:
+    async def second(observation: Any, asides: Any) -> Any:
         seen.append("place")
-        return await place(observation)
+        return await place(observation, asides)
 
     monkeypatch.setattr(evictor, "keep", first)
     monkeypatch.setattr(gangs, "place", second)

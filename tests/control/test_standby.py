@@ -211,8 +211,9 @@ async def test_a_machine_that_is_lost_loses_no_job(pool: LendingPool) -> None:
     own = await world.node_of(job_id)
     await pool.stands_by(job_id)
     await pool.turn(2)
-    (machine,) = [one for one, state in pool._machines.items() if state == "running"]
-    pool._machines[machine] = "ended"
+    machines = pool._machines[pool.host_id]
+    (machine,) = [one for one, state in machines.items() if state == "running"]
+    machines[machine] = "ended"
     await pool.turn()
     row = await pool.standby()
     assert row.ended_why == "its machine is not there any more; it goes on elsewhere"

@@ -58,7 +58,7 @@ def asked(
 
 
 def leaving(found: Evicting) -> dict[str, list[str]]:
-    return {one.aside.job_id: sorted(run.job_id for run in one.runs) for one in found.evictions}
+    return {one.job_id: sorted(run.job_id for run in one.runs) for one in found.evictions}
 
 
 def test_whoever_loses_least_leaves() -> None:
@@ -188,7 +188,7 @@ def test_jobs_of_any_project_leave_a_host_and_as_few_as_will_do() -> None:
     found = asked(runs, [waits(gpus=2)], nodes, of)
     assert leaving(found) == {"job_w": ["job_a", "job_b"]}
     (one,) = found.evictions
-    assert (one.aside.place, one.aside.gpus) == ("host_a/A100", 2)
+    assert (one.asides[0].place, one.asides[0].gpus) == ("host_a/A100", 2)
     assert one.words[0] == "0 free and 2 freed are at least the 2 GPUs that it needs there"
 
 
@@ -211,7 +211,7 @@ def test_a_node_of_its_own_project_comes_before_its_host() -> None:
     """What is there is taken as it is: nothing has to be cut anew."""
     of = spaces(POOL, host(0), node_a=(0,))
     found = asked([spot("a")], [waits()], [node("node_a", Tier.OWN, free_gpus=())], of)
-    assert [one.aside.place for one in found.evictions] == ["node_a"]
+    assert [one.asides[0].place for one in found.evictions] == ["node_a"]
 
 
 # Quotas of a pool

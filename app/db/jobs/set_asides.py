@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import exists, or_, select, update
@@ -21,6 +21,7 @@ START_MS = 60_000  # a job begins on what was freed for it within so long
 _PATIENCE_MS = 900_000
 _LONGEST_MS = 86_400_000
 _MOST = 10_000  # of one decision
+_BETWEEN = "\n"  # places of a job on several machines: no place has it in its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,10 @@ async def set_asides(connection: AsyncConnection, *, now_ms: int) -> list[SetAsi
         .limit(_MOST)
     )
     return [
-        SetAside(row.id, row.set_aside_place, row.set_aside_gpus, row.project_id)
+        SetAside(row.id, place, row.set_aside_gpus, row.project_id)
         for row in rows
         if row.set_aside_place and row.set_aside_gpus is not None and row.set_aside_gpus > 0
+        for place in row.set_aside_place.split(_BETWEEN)
     ]
 
 
@@ -99,10 +101,15 @@ async def classed_jobs(connection: AsyncConnection, job_ids: Collection[str]) ->
     }
 
 
-async def set_aside(connection: AsyncConnection, aside: SetAside, *, until_ms: int) -> None:
-    """The place is kept for this locked job until then, and as long as somebody is still leaving for it."""
-    values = {"set_aside_place": aside.place, "set_aside_gpus": aside.gpus, "set_aside_until_ms": until_ms}
-    await _change(connection, aside.job_id, values)
+async def set_aside(connection: AsyncConnection, asides: Sequence[SetAside], *, until_ms: int) -> None:
+    """The places of this locked job are kept for it until then, and as long as somebody is still leaving for it. They
+    are of one size; for a release that knows one place alone, several are none that it has."""
+    values = {
+        "set_aside_place": _BETWEEN.join(one.place for one in asides),
+        "set_aside_gpus": max(one.gpus for one in asides),
+        "set_aside_until_ms": until_ms,
+    }
+    await _change(connection, asides[0].job_id, values)
 
 
 async def count_eviction(connection: AsyncConnection, job_id: str, *, saved: bool) -> None:

@@ -26,7 +26,7 @@ async def evict_for_job(connection: Connection, eviction: Eviction, *, now_ms: i
     """Ask all of them, and keep what they leave for the job until then. False, with nothing written, where it is not
     what was decided on any more: the job has a place, or one of them is leaving, moving or done. Then ending the others
     could be in vain."""
-    job_id = eviction.aside.job_id
+    job_id = eviction.job_id
     victims = {run.job_id: run for run in eviction.runs}
     await lock_scope(connection, [job_id, *victims])
     jobs = await classed_jobs(connection, [job_id, *victims])
@@ -41,7 +41,7 @@ async def evict_for_job(connection: Connection, eviction: Eviction, *, now_ms: i
         why = await _why(connection, jobs, run, job_id, now_ms=now_ms)
         await ask_to_save(connection, victim_id, why, now_ms=now_ms)
         await set_evicted(connection, run.run_id, job_id)
-    await set_aside(connection, eviction.aside, until_ms=until_ms)
+    await set_aside(connection, eviction.asides, until_ms=until_ms)
     await add_job_event(connection, job_id, _told(jobs, eviction), now_ms=now_ms)
     return True
 
@@ -69,11 +69,11 @@ async def _may_leave(connection: Connection, job: ClassedJob | None, run: Evicta
 
 async def _would_fit(connection: Connection, eviction: Eviction) -> bool:
     """On a node. What is free of a host is cut from it under its own lock."""
-    node_id = eviction.runs[0].node_id
-    if node_id != eviction.aside.place:
+    node_id, aside = eviction.runs[0].node_id, eviction.asides[0]
+    if node_id != aside.place:
         return True
     free = await free_gpus(connection, node_id)
-    return free is not None and free + sum(run.gpus for run in eviction.runs) >= eviction.aside.gpus
+    return free is not None and free + sum(run.gpus for run in eviction.runs) >= aside.gpus
 
 
 async def _why(
@@ -90,7 +90,7 @@ async def _why(
 
 def _told(jobs: Mapping[str, ClassedJob], eviction: Eviction) -> Event:
     """The inequality, and what each of them costs."""
-    job_id = eviction.aside.job_id
+    job_id = eviction.job_id
     words = "; ".join(eviction.words)
     known = []
     for run in eviction.runs:
@@ -100,5 +100,5 @@ def _told(jobs: Mapping[str, ClassedJob], eviction: Eviction) -> Event:
             words = words.replace(run.job_id, "a job of another project")
     kind = "spot " if all(run.is_spot for run in eviction.runs) else ""
     leave = f"{kind}job saves and leaves" if len(eviction.runs) == 1 else f"{kind}jobs save and leave"
-    data = {"evicted": known, "evictions": len(eviction.runs), "gpus": eviction.aside.gpus}
+    data = {"evicted": known, "evictions": len(eviction.runs), "gpus": sum(one.gpus for one in eviction.asides)}
     return Event(EVICTS, f"{len(eviction.runs)} {leave} for it: {words}"[:_LONGEST], data)

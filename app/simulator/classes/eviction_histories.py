@@ -222,11 +222,11 @@ class _Play:
                 self.breaches.append(f"{job.job_id} was evicted: {why}")
             self._runs[one.run_id] = replace(run, state=RunState.STOPPING), gpus
             self._set(one.job_id, JobState.CHECKPOINTING)
-            self._evicted_for[one.node_id] = eviction.aside.job_id
+            self._evicted_for[one.node_id] = eviction.job_id
             self._left[one.job_id] = self._left.get(one.job_id, 0) + 1
             self.evicted += 1
         runs = {one.run_id for one in eviction.runs}
-        self._promises[eviction.aside.job_id] = _Promise(eviction.aside, runs, self._now_ms + GRACE_MS + START_MS)
+        self._promises[eviction.job_id] = _Promise(eviction.asides[0], runs, self._now_ms + GRACE_MS + START_MS)
 
     # What there is
 

@@ -247,7 +247,8 @@ class Defragmenter:
             tries = step.tries + 1
             step = replace(step, tries=tries, why=why, state=StepState.FAILED if tries >= MOST_TRIES else step.state)
         steps = (*release.steps[:index], step, *release.steps[index + 1 :])
-        after = replace(release, steps=steps, state=ReleaseState.MOVING)
+        begun_ms = release.begun_ms if begun is None else now.now_ms
+        after = replace(release, steps=steps, state=ReleaseState.MOVING, begun_ms=begun_ms)
         await set_release(connection, now.row.id, after)
         now.releases[after.position] = after
         return dropped

@@ -174,8 +174,9 @@ async def _add_jobs(
     firsts = [first for _, first, _ in parts]
     sizes = [gpus for _, _, gpus in parts]
     await connection.execute(
-        "INSERT INTO nodes (id, project_id, provider, provider_ref, tier, offer, gpu_type, gpu_count, gpu_memory_bytes, "
-        "cpus, memory_bytes, region, host, image, price_micros_per_hour, billing_unit_ms, billing_starts, "
+        "INSERT INTO nodes (id, project_id, provider, provider_ref, tier, offer, gpu_type, gpu_count, "
+        "gpu_memory_bytes, cpus, memory_bytes, region, host, image, price_micros_per_hour, billing_unit_ms, "
+        "billing_starts, "
         "billing_minimum_ms, state, requested_ms, expected_ready_ms, startup_deadline_ms, ready_ms, billed_from_ms) "
         "SELECT 'node_' || lpad(n::text, 7, '0'), project, 'joined', 'ref-' || n, 'own', '{}', 'A100', gpus, "
         "$5::bigint, 8 * gpus, gpus * $5::bigint, 'lab', place, '', 0, 1000, 'ready', 0, 'ready', $4::bigint, $4, $4, "

@@ -37,6 +37,7 @@ from app.core.layout import Layout
 from app.core.model.health import Chore
 from app.core.model.plan import Migrate, MoveOut
 from app.db.connection import Connection
+from app.db.decisions.snapshots import Memory
 from app.db.defragmentation.defragmentations import (
     DefragRow,
     add_defragmentation,
@@ -75,6 +76,7 @@ class Defragmenter:
         self._context, self._kept_hosts = context, kept_hosts
         self._next_ms: dict[Goal, int] = {}
         self._failures: dict[str, int] = {}
+        self._memory = Memory()  # of the rounds before, while any is open
 
     async def look(self) -> None:
         """One round of all that are open, and of the schedule."""
@@ -82,6 +84,8 @@ class Defragmenter:
             return
         async with self._context.database.statement() as connection:
             rows = await open_defragmentations(connection)
+        if not rows:
+            self._memory = Memory()
         due = [goal for goal in Goal if self._is_due(goal, rows)]
         await each_by_itself(self._context, Chore.DEFRAG, due, self._begin_by_schedule)
         await each_by_itself(self._context, Chore.DEFRAG, rows, self._go_on_or_give_up, named=lambda row: row.id)
@@ -98,7 +102,10 @@ class Defragmenter:
     async def _see(self) -> SeenFleet:
         context = self._context
         now_ms, kept = context.clock.now_ms(), self._kept_hosts()
-        return await see_fleet(context.database, context.settings, now_ms=now_ms, traits=context.traits(), kept=kept)
+        traits, memory = context.traits(), self._memory
+        return await see_fleet(
+            context.database, context.settings, now_ms=now_ms, traits=traits, kept=kept, memory=memory
+        )
 
     async def _begin_by_schedule(self, goal: Goal) -> None:
         """Nothing is written where there is nothing to gain."""
@@ -247,7 +254,8 @@ class Defragmenter:
             tries = step.tries + 1
             step = replace(step, tries=tries, why=why, state=StepState.FAILED if tries >= MOST_TRIES else step.state)
         steps = (*release.steps[:index], step, *release.steps[index + 1 :])
-        after = replace(release, steps=steps, state=ReleaseState.MOVING)
+        begun_ms = release.begun_ms if begun is None else now.now_ms
+        after = replace(release, steps=steps, state=ReleaseState.MOVING, begun_ms=begun_ms)
         await set_release(connection, now.row.id, after)
         now.releases[after.position] = after
         return dropped

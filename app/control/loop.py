@@ -23,6 +23,7 @@ from app.control.observe import Observation, observe
 from app.control.record import Records
 from app.control.standby import StandbyKeeper
 from app.control.telling import Telling
+from app.control.vacating import VacatedNodes
 from app.core.deciding import Decided
 from app.core.following import KeptBoard
 from app.core.model.health import Chore, PartKind
@@ -73,6 +74,7 @@ class ControlLoop:
         self._lender = Lender(context)
         self._evictor = Evictor(context)
         self._gangs = GangPlacer(context)
+        self._vacated = VacatedNodes(context)
         self._standby = StandbyKeeper(context)
         self._looked: Looked | None = None
         self._wake_at_ms: int | None = None
@@ -117,7 +119,7 @@ class ControlLoop:
             await self._resume_state()
             started = time.monotonic()
             seen = await self._standby.keep(await self._observe())
-            seen = await self._evictor.keep(seen)
+            seen = await self._vacated.close(await self._evictor.keep(seen))
             seen = await self._gangs.place(seen, self._evictor.for_gangs)
             told = self._telling.begin(seen.snapshot.jobs, seen.snapshot.now_ms)
             config = replace(self._config, told=told)
@@ -240,8 +242,8 @@ class ControlLoop:
         await want_images(self._context, plan.images)
         await in_batches(self._context, Chore.TELL, plan.waiting, set_wait_reasons, at_once=_WAITING_AT_ONCE)
         await self._lender.follow(snapshot, plan)
-        gangs = self._gangs
-        await self._evictor.follow(snapshot, plan, self._lender.helped, gangs.lacking, gangs.kept_hosts)
+        gangs, closed = self._gangs, self._gangs.kept_hosts | self._vacated.closed
+        await self._evictor.follow(snapshot, plan, self._lender.helped, gangs.lacking, closed)
         if decided.plan.actions or self._is_due(now_ms):
             stored = await self._records.keep(
                 decided,

@@ -37,8 +37,8 @@ class GangFit:
 @dataclass(frozen=True, slots=True)
 class FragmentedPools:
     """`hosts` that take jobs now, with their GPUs that nobody else uses; on `whole` of them all of these are free.
-    `switches`: of these hosts, where their labels or those of their pools say it; a pool that does not is taken for
-    one."""
+    `switches`: of these hosts, where their labels or those of their pools say it; of each pool, hosts that
+    do not are taken to be under one."""
 
     hosts: int
     whole: int
@@ -81,13 +81,13 @@ def fragmented_pools(
 
 def _rooms(hosts: Iterable[OwnHost], switches: Mapping[str, str]) -> list[tuple[str, FreeRoom]]:
     """By pool: of each kind of GPU on each host, with the part of its processors that is cut with free GPUs. GPUs of
-    two kinds are in no gang together, so a switch is one for each kind."""
+    two kinds, or of two pools, are in no gang together, so a switch is one for each."""
     found = []
     for host in hosts:
         for kind in kinds_of(host):
             free = len(free_of(host, kind))
             cpus_milli = 1000 * host.cpus * free // len(host.gpus)
-            switch = f"{switches.get(host.host_id, host.pool)}/{kind}"
+            switch = f"{host.pool}/{switches.get(host.host_id, '')}/{kind}"
             found.append((host.pool, FreeRoom(shared_host(host.host_id, kind), free, cpus_milli, switch)))
     return found
 

@@ -7,12 +7,12 @@ import math
 import pytest
 
 from app.core.explaining.facts import Remark
-from app.core.explaining.spread import GangSeat, met, spread_of
+from app.core.explaining.spread import SeenSeat, met, spread_of
 
 
 def told(*switches: str | None, ways: tuple[int | None, ...] = ()) -> list[Remark]:
     speeds = [*ways, *[None] * (len(switches) - len(ways))]
-    return list(spread_of([GangSeat(rank, one, speeds[rank]) for rank, one in enumerate(switches)]))
+    return list(spread_of([SeenSeat(rank, one, speeds[rank]) for rank, one in enumerate(switches)]))
 
 
 def test_machines_under_several_switches_are_counted_the_most_first() -> None:

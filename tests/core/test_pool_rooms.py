@@ -52,6 +52,13 @@ def test_a_gang_is_within_one_switch_and_of_one_kind() -> None:
     assert fragmented_pools([LAB], mixed, {}, 0).gangs[0].room.fitting == 0
 
 
+def test_hosts_of_two_pools_are_in_no_gang_together_though_they_are_under_one_switch() -> None:
+    other = replace(LAB, name="other")
+    hosts = [host(f"h{number}", pool="lab" if number < 8 else "other") for number in range(16)]
+    found = fragmented_pools([LAB, other], hosts, {one.host_id: "leaf-1" for one in hosts}, 0)
+    assert (found.switches, found.gangs[0].room) == (1, StrandedRoom(0, 0, 0, for_switch=128))
+
+
 def test_what_takes_nothing_now_is_not_counted() -> None:
     drains, silent = replace(LAB, name="old", drains_ms=1), replace(host("c"), is_open=False)
     found = fragmented_pools([LAB, drains], [host("a"), host("b", pool="old"), silent], {}, 0)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, Page
 
@@ -271,6 +272,38 @@ def test_costs_are_shown_by_the_key_that_submitted(visit: Visitor, service: Serv
     browsing.expect(page.locator(".group-table tbody th").first).to_have_text("first")
     browsing.expect(page.locator(".by-bar .command")).to_contain_text("allpass cost --by key")
     assert (visit.accessible(), visit.overflow()) == ([], [])
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_what_would_fit_on_own_hosts_is_told_as_the_command_line_tells_it(
+    browser: Browser, service: Service, width: int
+) -> None:
+    """Of all pools, or one of them; where no host takes jobs, how to have one."""
+    client, pool = service.client, f"room-{width}"
+    client.create_pool(pool)
+    client.create_pool(f"empty-{width}")
+    gpus = [{"index": index, "name": "NVIDIA A100-SXM4-80GB", "memory_bytes": 80 * 2**30} for index in range(3)]
+    facts = {"cpus": 24, "memory_bytes": 2**37, "gpus": gpus}
+    body = {"nonce": f"{width:064}", "name": f"box-{width}", "boot_id": "1", "facts": facts}
+    bearer = {"Authorization": f"Bearer {client.create_pool_token(pool).token}"}
+    answer = httpx.post(f"{client.url}/v1/agent/hosts/join", json=body, headers=bearer)
+    assert answer.status_code == 200, answer.text
+    with browsing.visitor(browser, service, width=width) as visit:
+        visit.sign_in(browsing.key_of(service))
+        page = visit.see(f"#/fleet/room?pool={pool}")
+        heard(page, "3 of 3 GPUs are free, and 1 of 1 host is whole, under 1 switch")
+        rows = page.locator(".room tbody tr").all()
+        said = {row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in rows}
+        found = client.fragmentation(pool=pool)
+        assert said["2 GPUs, 16 CPUs"][:3] == ["1", "1", "0"]
+        for one in found.gangs:
+            name = f"{one.gpus} GPUs in one switch, of {one.host_gpus} with {one.host_cpus} CPUs"
+            told = [one.fitting, one.blocked_by_gpus, one.blocked_by_cpus, one.blocked_by_switch]
+            assert said[name] == [str(number) for number in told]
+        assert (visit.accessible(), visit.overflow()) == ([], [])
+        page.get_by_role("link", name=f"empty-{width}").click()
+        heard(page, "No host of a pool takes jobs now")
+        assert (visit.accessible(), visit.overflow()) == ([], [])
 
 
 def test_another_project_sees_nothing_of_it(browser: Browser, service: Service) -> None:

@@ -11,6 +11,7 @@ What is live begins in `packing`, which makes nodes and tasks of what decisions 
 `deciding`, which plans; `execution` says round by round what is done next, and `moving` which move that is.
 """
 
+from app.core.defragmentation.closing import without_vacated
 from app.core.defragmentation.deciding import (
     DefragPlan,
     PlannedRelease,
@@ -62,4 +63,5 @@ __all__ = [
     "plan_for",
     "still_valid",
     "whole_nodes",
+    "without_vacated",
 ]

@@ -51,7 +51,8 @@ class ReleaseStep:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRelease:
-    """A node that is to be vacated, with its steps in their order. `settled_ms`: when a step of it ended last."""
+    """A node that is to be vacated, with its steps in their order. `settled_ms`: when a step of it ended last.
+    `begun_ms`: when one began last."""
 
     position: int
     node_id: str
@@ -64,6 +65,7 @@ class PlannedRelease:
     steps: tuple[ReleaseStep, ...]
     state: ReleaseState = ReleaseState.WAITING
     settled_ms: int | None = None
+    begun_ms: int | None = None
 
     @property
     def touched(self) -> frozenset[str]:

@@ -20,6 +20,7 @@ from app.core.remaining import remaining_ms
 
 _RENTED = (Tier.MARKETPLACE, Tier.CONVENTIONAL)
 _COMING = (NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN)
+_Shape = tuple[str, str, int, int, int, tuple[int, ...]]
 _NOBODY = "nobody"  # a label that no node has
 
 
@@ -79,6 +80,7 @@ class _Packer:
         self._names: dict[str, str] = {}
         self._places: dict[str, OwnPlace] = {}
         self._groups: dict[str, str] = {}
+        self._shapes: dict[str, _Shape] = {}
 
     def packing(self) -> Packing:
         tasks, nodes = self._with_classes()
@@ -117,6 +119,7 @@ class _Packer:
         self._names[name] = self._seen.names.get(host.host_id, host.host_id) + kinds
         if not is_kept:
             self._places[name] = place
+            self._shapes[name] = _shape_of(place)
         self._nodes.append(PackedNode(name, gpus, 0, 0))
         self._occupants += occupants
 
@@ -219,8 +222,9 @@ class _Packer:
             key = self._class_of(one.job, one.task)
             if key not in classes:
                 classes[key] = f"takes {len(classes)}"
+                fits: dict[_Shape, bool] = {}
                 for node in self._nodes:
-                    if self._takes(node.id, one.job, one.task):
+                    if self._takes(node.id, one.job, one.task, fits):
                         labels[node.id].add(classes[key])
             tasks.append(replace(one.task, requires=frozenset({classes[key]}), apart=word))
         return tuple(tasks), tuple(replace(node, labels=frozenset(labels[node.id])) for node in self._nodes)
@@ -230,14 +234,20 @@ class _Packer:
         where = place.pool.name if place is not None else self._gpu_price(task.node_id)
         return job.project_id, job.resources, job.caps.max_hourly, job.allowances, where, task.gpus
 
-    def _takes(self, node_id: str, job: JobView, task: PackedTask) -> bool:
-        """Whether the node, if it had room, could have the job, at no higher price than where it is."""
+    def _takes(self, node_id: str, job: JobView, task: PackedTask, fits: dict[_Shape, bool]) -> bool:
+        """Whether the node, if it had room, could have the job, at no higher price than where it is. `fits`: what was
+        found for hosts of the same shape."""
         if self._seen.is_kept(node_id):
             return False
         place = self._places.get(node_id)
         if place is not None:
             source = self._places.get(task.node_id)
-            return source is not None and source.pool is place.pool and own_cut_fits(place, job, task.gpus)
+            if source is None or source.pool is not place.pool:
+                return False
+            shape = self._shapes[node_id]
+            if shape not in fits:
+                fits[shape] = own_cut_fits(place, job, task.gpus)
+            return fits[shape]
         node, need = self._board.nodes[node_id], job.resources
         return (
             node.project_id == job.project_id
@@ -250,6 +260,12 @@ class _Packer:
     def _gpu_price(self, node_id: str) -> float:
         node = self._board.nodes[node_id]
         return weighed_micros(node) / node.gpu_count
+
+
+def _shape_of(place: OwnPlace) -> _Shape:
+    """All that a cut of the host depends on but its name: hosts are many, and their shapes are few."""
+    host, memory = place.host, tuple(gpu.memory_bytes for gpu in kinds_of(place.host)[place.kind])
+    return place.pool.name, place.kind, len(host.gpus), host.cpus, host.memory_bytes, memory
 
 
 def own_cut_fits(place: OwnPlace, job: JobView, gpus: int) -> bool:

@@ -14,7 +14,7 @@ _MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
-class GangSeat:
+class SeenSeat:
     """One machine of a job on several. `switch`: as its owner says it; empty where nobody does, None of a machine that
     is no host of a pool. `network_bits_per_s`: measured between the first machine and this one before any code ran."""
 
@@ -23,7 +23,7 @@ class GangSeat:
     network_bits_per_s: int | None
 
 
-def spread_of(seats: Sequence[GangSeat]) -> Iterator[Remark]:
+def spread_of(seats: Sequence[SeenSeat]) -> Iterator[Remark]:
     """Nothing for a job on one machine."""
     if len(seats) < 2:
         return

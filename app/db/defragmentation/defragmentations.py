@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Row, delete, select, update
+from sqlalchemy import Row, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert as insert_new
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -101,7 +101,8 @@ async def set_release(
     """How far it has come; once it is over it stays as it is."""
     of = node_releases.c
     values: dict[str, Any] = {"steps": {_LIST: codec.encode(release.steps)}, "state": release.state}
-    values |= {"settled_ms": release.settled_ms, "ended_ms": ended_ms, "end_message": why}
+    values |= {"settled_ms": release.settled_ms, "begun_ms": release.begun_ms}
+    values |= {"ended_ms": ended_ms, "end_message": why}
     await connection.execute(
         update(node_releases)
         .where(of.defragmentation_id == row_id, of.position == release.position, of.ended_ms.is_(None))
@@ -138,6 +139,20 @@ async def open_defragmentations(connection: AsyncConnection) -> list[DefragRow]:
     of = defragmentations.c
     rows = await connection.execute(select(defragmentations).where(of.state.in_(OPEN)).order_by(of.asked_ms, of.id))
     return [_row(row) for row in rows]
+
+
+async def vacated_nodes(connection: AsyncConnection, *, since_ms: int) -> set[str]:
+    """Nodes, and hosts as their offers name them, of which a move has begun, or has ended, since then, for a
+    defragmentation that goes on: one that was called off vacates nothing more."""
+    of, whole = node_releases.c, defragmentations.c
+    rows = await connection.execute(
+        select(of.node_id)
+        .join(defragmentations, whole.id == of.defragmentation_id)
+        .where(whole.state.in_(OPEN), whole.cancelled_ms.is_(None), of.ended_ms.is_(None))
+        .where(of.state == ReleaseState.MOVING, func.greatest(of.begun_ms, of.settled_ms) > since_ms)
+        .where(of.begun_ms.is_not(None))
+    )
+    return set(rows.scalars())
 
 
 async def find_defragmentation(connection: AsyncConnection, row_id: str) -> DefragRow | None:
@@ -222,5 +237,6 @@ def _release_row(row: Row[Any]) -> ReleaseRow:
         steps=tuple(codec.decode_row(ReleaseStep, step) for step in row.steps[_LIST]),
         state=ReleaseState(row.state),
         settled_ms=row.settled_ms,
+        begun_ms=row.begun_ms,
     )
     return ReleaseRow(release, row.ended_ms, row.end_message)

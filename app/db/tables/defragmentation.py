@@ -50,6 +50,7 @@ node_releases = Table(
     Column("steps", JSONB, nullable=False),  # {"steps": [...]}
     Column("state", Text, nullable=False),
     Column("settled_ms", MS),  # when a step ended last
+    Column("begun_ms", MS),  # when one began last: nobody new comes to the node for a while after that
     Column("ended_ms", MS),
     Column("end_message", Text),
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from app.core.defragmentation import MoveHabits, SeenFleet
 from app.core.model.node import ProviderTraits
 from app.db.connection import Connection
-from app.db.decisions.snapshots import freeze, read_snapshot
+from app.db.decisions.snapshots import Memory, freeze, read_snapshot
 from app.db.defragmentation.fleet import held_gpus_of_runs, host_names, move_habits, node_facts
 from app.db.engine import Database
 from app.db.jobs.set_asides import nodes_on, set_asides
@@ -24,9 +24,10 @@ async def see_fleet(
     now_ms: int,
     traits: Sequence[ProviderTraits] = (),
     kept: frozenset[str] = frozenset(),
+    memory: Memory | None = None,
 ) -> SeenFleet:
     """`kept`: hosts that are kept for jobs, beside what evictions have set aside. Machines that end by themselves soon
-    are not ready in it."""
+    are not ready in it. `memory`: of whoever looks again and again: what has not changed is not read again."""
     async with database.transaction() as connection:
         await freeze(connection)
         snapshot = await read_snapshot(
@@ -36,6 +37,7 @@ async def see_fleet(
             settings.offers_gone_after_ms,
             usual_image=settings.node_image,
             lifetime_margin_ms=round(settings.lifetime_margin_s * 1000),
+            memory=memory,
         )
         asides = {one.place for one in await set_asides(connection, now_ms=now_ms)}
         on_them = await nodes_on(connection, asides) if asides else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.core.explaining.facts import Remark
-from app.core.explaining.spread import GangSeat, spread_of
+from app.core.explaining.spread import SeenSeat, spread_of
 from app.db.connection import Connection
 from app.db.pools.switches import switches_of_hosts
 from app.db.reading.gang_seats import seats_of
@@ -17,7 +17,7 @@ async def explain_spread(connection: Connection, job_id: str) -> tuple[Remark, .
     return tuple(
         spread_of(
             [
-                GangSeat(
+                SeenSeat(
                     row.rank,
                     None if row.host_id is None else switches.get(row.host_id, ""),
                     row.network_bits_per_s,

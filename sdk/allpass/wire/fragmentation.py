@@ -41,6 +41,8 @@ class Fragmentation(Response):
     whole_hosts: int = Field(description="hosts of which all GPUs are free")
     gpus: int
     free_gpus: int
-    switches: int = Field(description="by the label `switch` of pools; a pool without it is taken for one switch")
+    switches: int = Field(
+        description="by the label `switch` of hosts, or of their pool; of each pool, those without it count as one"
+    )
     requests: list[RequestFit]
     gangs: list[GangFit]

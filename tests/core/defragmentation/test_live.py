@@ -331,6 +331,9 @@ def test_a_plan_that_is_carried_out_gives_out_nothing_twice_and_ends(seed: int, 
             steps = (*release.steps[:index], moving, *release.steps[index + 1 :])
             releases[planned.position] = replace(release, steps=steps)
         assert len(moves) <= at_once
+        if not moves:
+            freed = sum(one.state is ReleaseState.FREED for one in releases.values())
+            assert fleet.used() <= before - freed, "what is left of half a chain takes up no more machines"
         if all(one.is_over for one in releases.values()):
             break
         _meanwhile(fleet, chance, moves, over)

@@ -4,12 +4,14 @@ import { href, route } from "../../route";
 import { MarketTab } from "./market-tab";
 import { NodesTab } from "./nodes-tab";
 import { ProvidersTab } from "./providers-tab";
+import { RoomTab } from "./room-tab";
 import "./fleet.css";
 
 const TABS = [
   { name: "nodes", title: "Machines", Tab: NodesTab },
   { name: "market", title: "Market", Tab: MarketTab },
   { name: "providers", title: "Providers", Tab: ProvidersTab },
+  { name: "room", title: "Own room", Tab: RoomTab },
 ] as const;
 
 export function Fleet() {

@@ -99,6 +99,25 @@ export interface Provider {
   price_list: PriceList | null;
 }
 
+/** Of requests of one shape on hosts of own pools: how many fit now, and free GPUs that none could have, by what they lack. */
+export interface Fit {
+  gpus: number;
+  fitting: number;
+  blocked_by_gpus: number;
+  blocked_by_cpus: number;
+}
+
+export interface Fragmentation {
+  pool: string | null;
+  hosts: number;
+  whole_hosts: number;
+  gpus: number;
+  free_gpus: number;
+  switches: number;
+  requests: (Fit & { cpus: number })[];
+  gangs: (Fit & { host_gpus: number; host_cpus: number; blocked_by_switch: number })[];
+}
+
 /** What a check of the credentials, and asking for prices, say of one provider. `code` is null where all is well. */
 export interface Answered {
   name: string;

@@ -55,7 +55,7 @@ class Lab:
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    settings = {"ALLPASS_UNREACHABLE_AFTER_S": "6"}
+    settings = {"ALLPASS_UNREACHABLE_AFTER_S": "6", "ALLPASS_SPOT_MIN_RUN_S": "2"}
     with open_to_all() as folder:
         stack = Stack(StackOptions(folder / "data", port=0, clouds=Clouds.NONE, settings=settings), tell=print)
         stack.start()
@@ -118,6 +118,26 @@ def test_both_machines_begin_together_and_end_together(lab: Lab, alone: dict[int
     info = lab.service.wait_for_end(job)
     assert info.status == "succeeded", lab.service.story(job)
     assert losses(job) == alone
+    until("an empty pool", lambda: not any(host.machine_processes() for host in lab.hosts.values()), within_s=120)
+
+
+def test_spot_jobs_leave_two_hosts_for_it_and_come_back(lab: Lab, alone: dict[int, float]) -> None:
+    """Every host has one. Two save and leave, the third is left alone; all go on where they were."""
+    template = {"priority_class": "spot"}
+    spot = [lab.service.submit("plain_loop.py", {"steps": 4_000, "step_ms": 20}, **template) for _ in lab.hosts]
+    for one in spot:
+        lab.service.wait_for(one, "steps", lambda info: info.status == "running" and (info.step or 0) > 150)
+    job = lab.submit(step_ms=0)
+    assert lab.service.wait_for_end(job).status == "succeeded", lab.service.story(job)
+    assert losses(job) == alone
+    (why,) = [event.message for event in job.events() if event.kind == "evicts"]
+    assert why.startswith("2 spot jobs save and leave for it: 0 hosts of lab have room and 2 more are left for it")
+    evicted = [one for one in spot if "evicted" in {event.kind for event in one.events()}]
+    assert len(evicted) == 2
+    for one in evicted:
+        lab.service.wait_for(one, "its steps again", lambda info: info.status == "running" and (info.step or 0) > 160)
+    for one in spot:
+        one.cancel()
     until("an empty pool", lambda: not any(host.machine_processes() for host in lab.hosts.values()), within_s=120)
 
 

@@ -157,7 +157,7 @@ def test_an_error_of_a_further_machine_is_told_by_both(
     gang = Gang(tmp_path, ground, 2, followers, fault="3 2 raise", steps=LONG).start(hosts)
     assert gang.codes() == (1, 1), gang.words()
     for process in gang.processes:
-        assert "rank 3 of 4: ValueError: no such number" in process.output.splitlines()[-1]
+        assert "rank 3 of 4, on machine 1: ValueError: no such number" in process.output.splitlines()[-1]
     assert "rank 3: ValueError: no such number" in gang.processes[1].output
     assert not gang.left()
 
@@ -184,8 +184,9 @@ def test_machines_with_other_gpus_are_told_apart(
         name: two.places[1].environment[name] for name in ("ALLPASS_TEMPLATE_FILE", "CUDA_VISIBLE_DEVICES")
     }
     gang.start(hosts)
-    assert gang.codes()[0] == 1
-    assert gang.processes[0].output.splitlines()[-1].startswith("error: machine 1 has 2 GPUs, and machine 0 has 1")
+    assert gang.codes() == (1, 1), gang.words()
+    for process in gang.processes:
+        assert process.output.splitlines()[-1].startswith("error: machine 1 trains with 2 GPUs, and machine 0 with 1")
 
 
 def test_strangers_are_not_let_in(

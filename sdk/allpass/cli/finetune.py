@@ -50,6 +50,7 @@ def finetune(
     ] = None,
     template: template_options.TemplateFile = None,
     gpu: template_options.Gpu = None,
+    nodes: template_options.Nodes = None,
     elastic: template_options.Elastic = False,
     spot: template_options.Spot = False,
     guaranteed: template_options.Guaranteed = False,
@@ -99,6 +100,7 @@ def finetune(
     filled = template_options.template_of(
         template,
         gpu=gpu,
+        nodes=nodes,
         elastic=elastic,
         spot=spot,
         guaranteed=guaranteed,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import Any, Dict, Iterator, List, Mapping, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from torch import distributed
 
@@ -41,7 +41,8 @@ class FirstMachine(Machine):
         self._hearing: List[threading.Thread] = []
         self._callers = threading.BoundedSemaphore(_MOST_CALLERS)
         self._still, self._since_beat_s, self._waits_s = Stillness(), 0.0, 0.0
-        self._store = distributed.TCPStore(seat.address, 0, is_master=True, wait_for_workers=False)
+        of_torch: Any = distributed
+        self._store = of_torch.TCPStore(seat.address, 0, is_master=True, wait_for_workers=False)
         family = socket.AF_INET6 if ":" in seat.address else socket.AF_INET
         self._listener = socket.socket(family, socket.SOCK_STREAM)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -53,11 +54,11 @@ class FirstMachine(Machine):
         self._watch_by(self._accept, {"task": dict(task), "port": self._store.port})
         self.begin(task)
 
-    def say_farewell(self, code: int) -> None:
-        """It has ended with this code: 0, 75 where it was asked to leave, or a failure's."""
+    def say_farewell(self, code: int, why: str) -> None:
+        """It has ended with this code: 0, 75 where it was asked to leave, or a failure's, of which it is told `why`."""
         with self._lock:
             self._is_over = True
-            self._tell_others(end=code)
+            self._tell_others(**({"end": code} if not why else {"failed": why}))
             for line in self._lines.values():
                 line.hang_up()
         for thread in self._hearing:  # whoever hangs up at once may take back what it has said last
@@ -91,23 +92,24 @@ class FirstMachine(Machine):
         line = Line(link)
         hello = line.hear_within(_ANSWER_S) or {}
         self._callers.release()
-        rank = hello.get("machine")
+        rank = _machine_in(hello, self.seat)
         with self._lock:
-            is_ours = hello.get("job") == self.seat.job and type(rank) is int and 0 < rank < self.seat.nodes
-            if self._is_over or not is_ours or rank in self._lines:
+            if self._is_over or rank is None or rank in self._lines:
                 line.close()
                 return
-            self._compare(rank, hello)
+            self._compare(rank, hello, line)
             line.tell(**told)
             self._arrived[rank] = []
             self._lines[rank] = line
             self._hearing.append(threading.current_thread())
         self._hear(rank, line)
 
-    def _compare(self, rank: int, hello: Mapping[str, Any]) -> None:
+    def _compare(self, rank: int, hello: Mapping[str, Any], line: Line) -> None:
         """With the lock. GPUs have to be as many; of what makes the last bits differ its owner hears."""
         if hello.get("gpus") != len(self._gpus):
-            self.end(f"machine {rank} has {hello.get('gpus')} GPUs, and machine 0 has {len(self._gpus)}", 1)
+            why = f"machine {rank} trains with {hello.get('gpus')} GPUs, and machine 0 with {len(self._gpus)}"
+            line.tell(failed=why)
+            self.end(why, 1)
         facts = hello.get("facts")
         found: Mapping[str, Any] = facts if isinstance(facts, dict) else {}
         for name, own in self._facts.items():
@@ -155,17 +157,29 @@ class FirstMachine(Machine):
             self.end(f"{why} (machine {', '.join(map(str, whose))})" if whose else why, KILLED)
 
 
+def _machine_in(hello: Mapping[str, Any], seat: Seat) -> Optional[int]:
+    """None for whoever is no further machine of this job."""
+    rank = hello.get("machine")
+    if hello.get("job") != seat.job or type(rank) is not int or not 0 < rank < seat.nodes:
+        return None
+    return rank
+
+
 @contextlib.contextmanager
 def leading(machine: FirstMachine, task: Mapping[str, Any]) -> Iterator[Join]:
     """While this lasts there is a process for each GPU of each machine, and this one may join them once it has loaded.
     The other machines hear how it ends."""
-    code = 1
+    code, why = 1, "it has failed"
     try:
         machine.open(task)
         yield machine.join
-        code = 0
+        code, why = 0, ""
     except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else 1
+        if leaving.code in (0, EXIT_STOPPED, None):
+            code, why = int(leaving.code or 0), ""
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
         raise
     finally:
-        machine.say_farewell(code)
+        machine.say_farewell(code, why)

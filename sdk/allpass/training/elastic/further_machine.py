@@ -45,8 +45,10 @@ class FurtherMachine(Machine):
                 why = error
             else:
                 line.tell(**hello)
-                told = line.hear_within(_ANSWER_S)
-                if told is not None and isinstance(told.get("task"), dict):
+                told = line.hear_within(_ANSWER_S) or {}
+                if "failed" in told:
+                    raise RankFailed(str(told["failed"]))
+                if isinstance(told.get("task"), dict):
                     self._line, self._port = line, int(told["port"])
                     return dict(told["task"])
                 line.close()
@@ -81,13 +83,13 @@ class FurtherMachine(Machine):
         assert self._line is not None
         why = None
         while (told := self._line.hear()) is not None:
-            if told.get("end") in (0, EXIT_STOPPED):
+            if "end" in told:
                 with self._lock:
                     if not self._is_over:
                         self._is_over = True
                         self._leave(int(told["end"]))
                 return
-            why = told.get("failed", "it has failed" if "end" in told else why)
+            why = told.get("failed", why)
         self.end_without(0, why)
 
     def _look(self, passed_s: float) -> None:

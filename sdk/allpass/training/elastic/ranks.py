@@ -238,12 +238,17 @@ class ManyRanks(Ranks):
 
     def _raise(self, rank: int, said: _Said, own: Exception | None) -> None:
         """All processes raise the same, of the first that failed."""
-        words = f"rank {rank} of {self.count}: {said.why}"
+        words = f"{self._named(rank)}: {said.why}"
         if said.ran_out:
             raise torch.cuda.OutOfMemoryError(words) from own
         if own is not None and self.is_first:
             raise own
         raise RankFailed(words)
+
+    def _named(self, rank: int) -> str:
+        """With its machine, where there are several."""
+        where = f", on machine {rank // self._presence.count}" if self._presence.count < self.count else ""
+        return f"rank {rank} of {self.count}{where}"
 
     def all_bytes(self, own: Any) -> list[Any]:
         """A tensor of each process, all of one shape and type, by rank."""
@@ -287,8 +292,8 @@ def meeting_at(address: str, port: int) -> str:
 
 
 def _store_at(meeting: str) -> Any:
-    where = urlsplit(meeting)
-    return distributed.TCPStore(where.hostname, where.port, is_master=False, timeout=_REACHED)
+    where, of_torch = urlsplit(meeting), cast(Any, distributed)
+    return of_torch.TCPStore(where.hostname, where.port, is_master=False, timeout=_REACHED)
 
 
 class _Said(NamedTuple):

@@ -200,9 +200,9 @@ def test_a_fine_tuning_on_two_machines_is_the_one_on_a_single_gpu(lab: Lab, tmp_
     with open_to_all() as folder:
         model = tiny.shared_llama(folder / "tiny-llama")
         job = allpass.finetune(
-            model, rows, steps=400, evaluate_every=100, batch_size=8, micro_batch=2, learning_rate=5e-3, precision="fp32",
-            lora_dropout=0.2, template={"nodes": 2, "checkpoint_interval_s": 1}, client=lab.service.client,
-            user_name="ada",
+            model, rows, steps=400, evaluate_every=100, batch_size=8, micro_batch=2, learning_rate=5e-3,
+            precision="fp32", lora_dropout=0.2, template={"nodes": 2, "checkpoint_interval_s": 1},
+            client=lab.service.client, user_name="ada",
         )  # fmt: skip
         lab.service.wait_for(job, "a checkpoint", lambda info: bool(list(job.checkpoints())))
         lab.service.kill(until("its process on machine 1", lambda: process_of(lab.host_with(job, 1))))

@@ -59,7 +59,13 @@ def test_it_is_sent_for_so_many_machines_and_trained_by_itself() -> None:
 @pytest.mark.parametrize(
     ("template", "settings", "where", "what", "fix"),
     [
-        ({"nodes": 3, "gpu": {"count": 8}}, {}, "nodes", "24 GPUs of 3 machines have no work with 16 rows", '"nodes": 2'),
+        (
+            {"nodes": 3, "gpu": {"count": 8}},
+            {},
+            "nodes",
+            "24 GPUs of 3 machines have no work with 16 rows",
+            '"nodes": 2',
+        ),
         ({"nodes": 17}, {}, "nodes", "17 GPUs of 17 machines have no work", '"nodes": 16, or batch_size=17'),
         ({"nodes": 2}, {"batch_size": 16, "micro_batch": 16}, "nodes", "with 1 part in a step", "micro_batch=8"),
         ({"nodes": 2, "gpu": {"count": 9}}, {}, "gpu.count", "at most 8 GPUs of each machine", '"count": 8'),

@@ -113,6 +113,12 @@ def finetune(
         labels=label,
         secrets=secret,
     )
+    if only_plan and filled.nodes > 1:
+        raise CommandFailed(
+            f"--plan tells of one machine, and --nodes asks for {filled.nodes}",
+            hint="leave out --nodes: each GPU needs as much memory there; steps over a network are not predicted",
+            code=WRONG_USAGE,
+        )
     tokenizer, why_not = find_tokenizer(model, config)
     aside = _held_out(held_out)
     is_sent = not (preview or only_plan)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from torch import distributed
@@ -61,8 +62,9 @@ class FirstMachine(Machine):
             self._tell_others(**({"end": code} if not why else {"failed": why}))
             for line in self._lines.values():
                 line.hang_up()
+        until_s = time.monotonic() + _FAREWELL_S
         for thread in self._hearing:  # whoever hangs up at once may take back what it has said last
-            thread.join(_FAREWELL_S)
+            thread.join(max(0.0, until_s - time.monotonic()))
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

@@ -12,8 +12,10 @@ import socket
 import threading
 from typing import Any, Dict, Optional
 
+from allpass.training.elastic.stillness import LEAST_S
+
 BEAT_S = 2.0
-QUIET_S = 120.0  # without a word: that machine, or the way to it, is gone
+QUIET_S = LEAST_S  # without a word: that machine, or the way to it, is gone. A large file may hold all threads for long
 _LONGEST = 4 * 2**20  # bytes of a line
 
 

@@ -114,7 +114,10 @@ class GangPlacer:
         if not claims:
             return {}
         claims = due(claims, seen.failures, seen.snapshot.now_ms)
-        dropped = await enact_apart(self._context, claims, now_ms=seen.snapshot.now_ms, at_once=_AT_ONCE)
+        layouts = await self._context.layouts.of(seen.snapshot, claims)
+        dropped = await enact_apart(
+            self._context, claims, now_ms=seen.snapshot.now_ms, layouts=layouts, at_once=_AT_ONCE
+        )
         await note_outcomes(self._context, claims, dropped, seen.failures)
         return {
             one.action.job_id: f"not all of its machines may be rented: {one.why}"

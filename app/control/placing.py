@@ -141,7 +141,7 @@ class Placing:
             case Provision():
                 self._provision(action)
             case AssignGang():
-                self._assign_gang(action)
+                self._assign_gang(action, layout)
             case ProvisionGang():
                 self._provision_gang(action)
 
@@ -189,14 +189,15 @@ class Placing:
                 job.job_id, Event("node_rented", action.reason, {"node_id": node.node_id, "offer": node.offer.key})
             )
 
-    def _assign_gang(self, action: AssignGang) -> None:
-        """All of its machines, or none."""
+    def _assign_gang(self, action: AssignGang, layout: Layout | None) -> None:
+        """All of its machines, or none. How they share the work is the leading run's to say."""
         job = self._placeable(action.job_id)
         held = []
         for place in action.places:
             tier = free_place(place.node_id, self.places.get(place.node_id), place.gpu_indices)
             held.append(Held(place.node_id, tier, place.gpu_indices))
-        begun = begin_gang(self.context.ids, job, held, action.reason)
+        held[0] = replace(held[0], layout=_kept(layout))
+        begun = begin_gang(self.context.ids, job, held, _reason(action, layout))
         last = max(run.epoch for run in begun.runs)
         self.jobs[job.job_id] = replace(job, state=JobState.STARTING, next_epoch=last + 1)
         self._runs += begun.runs
@@ -262,7 +263,7 @@ def job_of(action: Placement) -> str:
     return action.for_job_id if isinstance(action, Provision) else action.job_id
 
 
-def _reason(action: Start | Assign, layout: Layout | None) -> str:
+def _reason(action: Start | Assign | AssignGang, layout: Layout | None) -> str:
     return action.reason if layout is None else f"{action.reason}; {layout.in_words()}"
 
 

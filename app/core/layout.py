@@ -21,7 +21,7 @@ _ZERO_STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
 
 @dataclass(frozen=True, slots=True)
 class GpuSet:
-    """GPUs of one kind in one machine."""
+    """GPUs of one kind in one machine; of the built-in recipe, which shares a step over machines too, in several."""
 
     gpu_type: str
     memory_bytes: int

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select, update
 
+from allpass.recipe.packing import SCRIPT_NAME
 from allpass.wire.agent import ExitReport, RunReport
 from allpass.wire.gangs import Meeting
 from app.control.renting import Rentals
@@ -26,7 +27,7 @@ from app.services.runs.apply_run_reports import apply_run_reports
 from tests.control.dying import DyingDatabase, KilledError
 from tests.control.fake_provider import make_offer
 from tests.control.world import World
-from tests.seeds import resources_json
+from tests.seeds import resources_json, seed_app
 
 JOINS = {"host": {"reads": ["listing", "gang"]}}
 MEETING = Meeting(address="10.0.0.1", port=4321, code_port=4322, key="a" * 64)
@@ -516,3 +517,28 @@ async def test_the_server_may_die_after_any_statement(world: World, database_url
         await engine.dispose()
     assert died > 2 and len(await gang.runs()) == 2
     await world.check_invariants()
+
+
+@pytest.mark.parametrize(("entrypoint", "is_laid_out"), [(SCRIPT_NAME, True), ("train.py", False)])
+async def test_the_recipe_is_laid_out_on_the_gpus_of_all_its_machines(
+    world: World, entrypoint: str, is_laid_out: bool
+) -> None:
+    """Each of them has a part of every step; how other code shares one nobody knows. Its leading run alone has it."""
+    async with world.database.transaction() as connection:
+        world.app = await seed_app(connection, world.project_id, entrypoint=entrypoint)
+    training = {"method": "lora", "batch_size": 8, "sequence_length": 512}
+    template = {"nodes": 2, "model": {"name": "llama-3.2-1b"}, "training": training}
+    gang = Gang(world)
+    await gang.submit(template=template, plan="it fits")
+    await gang.rent()
+    await world.decide()
+    first, second = await gang.runs()
+    assert second.layout is None
+    assert (first.layout is not None) is is_laid_out
+    if is_laid_out:
+        told = first.layout
+        assert (told["gpus"], told["data_parallel"], told["sharding"]) == (2, 2, "ddp")
+        assert told["micro_batch"] <= 4
+        assert told["micro_batch"] * told["accumulation"] * 2 == 8
+    starting = next(row for row in await world.rows(t.job_events) if row.kind == "starting")
+    assert ("; laid out on 2 " in starting.message) is is_laid_out

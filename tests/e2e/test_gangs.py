@@ -18,7 +18,10 @@ from app.stack.supervisor import Clouds, Stack, StackOptions
 from tests.e2e.conftest import client_of
 from tests.e2e.own_hosts import OwnHostProcess
 from tests.e2e.service import EXAMPLES, Service, environment, processes, until
+from tests.e2e.test_finetune import sums, unpacked
 from tests.folders import open_to_all
+from tests.training.recipes import Course
+from tests.training.scripts import files_of
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -208,3 +211,42 @@ def test_the_code_of_a_further_machine_that_fails_ends_the_job_with_its_words(la
     info = lab.service.wait_for_end(job)
     assert info.status == "failed", lab.service.story(job)
     assert info.message == "machine 1 of its job: exit code 1: ValueError: no such column"
+
+
+@pytest.mark.training
+@pytest.mark.filterwarnings("ignore::FutureWarning:transformers.modeling_utils")  # peft asks by an older name
+def test_a_fine_tuning_on_two_machines_is_the_one_on_a_single_gpu(lab: Lab, tmp_path: Path) -> None:
+    """Also when one of its machines loses its process on the way: from the last checkpoint, not a byte differs."""
+    from allpass.recipe.packing import pack
+    from tests.training import tiny
+
+    rows = sums(tmp_path / "sums.jsonl")
+    with open_to_all() as folder:
+        model = tiny.shared_llama(folder / "tiny-llama")
+        job = allpass.finetune(
+            model, rows, steps=400, evaluate_every=100, batch_size=8, micro_batch=2, learning_rate=5e-3,
+            precision="fp32", lora_dropout=0.2, template={"nodes": 2, "checkpoint_interval_s": 1},
+            client=lab.service.client, user_name="ada",
+        )  # fmt: skip
+        lab.service.wait_for(job, "a checkpoint", lambda info: bool(list(job.checkpoints())))
+        lab.service.kill(until("its process on machine 1", lambda: process_of(lab.host_with(job, 1))))
+        info = job.wait(timeout=200, poll_s=0.1)
+        assert (info.status, info.faults) == ("succeeded", 1), lab.service.story(job)
+        told = [event.message for event in job.events()]
+        assert any(one.startswith("machine 1 of its job: the process was killed by signal 9") for one in told), told
+        log = list(job.logs())
+        assert any("error: connection closed by machine 1" in line for line in log), log
+        assert any("training: on 2 GPUs, which share the 4 parts of 2 rows of a step" in line for line in log), log
+        assert any("training: goes on with step" in line for line in log), log
+
+        bundle = unpacked(pack(info.parameters, rows).bundle.content, tmp_path / "bundle")
+        whole = Course(tmp_path / "alone", bundle, info.parameters).run()
+    assert {point.step: point.values for point in job.metrics()} == whole.points()
+    job.download(tmp_path / "artifacts")
+    assert files_of(tmp_path / "artifacts") == files_of(whole.output)
+
+
+def process_of(host: OwnHostProcess) -> int | None:
+    """The job's own, on this host."""
+    own = [pid for pid in host.machine_processes() if environment(pid).get("ALLPASS_NODE_RANK")]
+    return own[0] if own else None

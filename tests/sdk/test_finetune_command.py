@@ -65,8 +65,28 @@ def test_options_become_settings_and_the_rest_is_as_with_run(live: FakeService) 
         (["org/m", "support.jsonl", "--held-out", "more.jsonl"], 2, "more.jsonl: there is no such file"),
         (["org/m", "support.jsonl", "--deadline", "soon"], 2, "--deadline: "),
         (["org/m", "support.jsonl", "--method", "dora"], 2, "method: 'dora' is not one of lora, qlora, full"),
+        (["org/m", "support.jsonl", "--nodes", "20"], 2, "nodes: 20 GPUs of 20 machines have no work with 16 rows"),
+        (["org/m", "support.jsonl", "--nodes", "2", "--elastic"], 2, "elastic: a training on several machines keeps"),
+        (
+            ["org/m", "support.jsonl", "--nodes", "2", "--plan"],
+            2,
+            "--plan tells of one machine, and --nodes asks for 2",
+        ),
     ],
-    ids=["no file", "no pair", "metric", "twice", "setting", "share", "no rows", "deadline", "method"],
+    ids=[
+        "no file",
+        "no pair",
+        "metric",
+        "twice",
+        "setting",
+        "share",
+        "no rows",
+        "deadline",
+        "method",
+        "too many",
+        "elastic",
+        "plan",
+    ],
 )
 def test_a_mistake_is_told_and_nothing_is_sent(live: FakeService, words: list[str], code: int, told: str) -> None:
     """Settings, rows and template are checked first."""
@@ -74,6 +94,15 @@ def test_a_mistake_is_told_and_nothing_is_sent(live: FakeService, words: list[st
     assert (done.exit_code, done.stdout) == (code, "")
     assert told in done.stderr
     assert live.paths() == []
+
+
+def test_it_is_sent_for_several_machines(live: FakeService) -> None:
+    """It is trained by itself there."""
+    done = call("org/tiny", "support.jsonl", "--nodes", "2", "--gpu", "A100:4")
+    assert (done.exit_code, done.stderr) == (0, "")
+    (job,) = live.jobs.values()
+    template = job["template"]
+    assert (template["nodes"], template["gpu"]["count"], template["sharing"]) == (2, 4, False)
 
 
 def test_it_can_be_planned_first(live: FakeService) -> None:

@@ -1,4 +1,4 @@
-"""A fine-tuning may ask for several GPUs of one machine, as long as each of them has work."""
+"""A fine-tuning may ask for several GPUs, of one machine or of several, as long as each of them has work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_it_is_sent_for_so_many_gpus_and_trained_by_itself(count: int) -> None:
 @pytest.mark.parametrize(
     ("gpu", "settings", "where", "what", "fix"),
     [
-        ({"count": 9}, {}, "gpu.count", "trains on at most 8 GPUs, of one machine", '"count": 8'),
+        ({"count": 9}, {}, "gpu.count", "trains on at most 8 GPUs of each machine", '"count": 8'),
         ({"count": 2, "max_count": 4}, {}, "gpu.max_count", "of a job does not change", '"max_count": 2'),
         ({"count": 4}, {"batch_size": 3}, "gpu.count", "4 GPUs have no work with 3 rows in a step", '"count": 3'),
         ({"count": 4}, {"micro_batch": 8}, "gpu.count", "no work with 2 parts in a step, of 8 rows", "micro_batch=4"),
@@ -43,6 +43,40 @@ def test_what_would_leave_gpus_without_work_is_refused(
     """It names the field, and what to say instead."""
     with pytest.raises(InvalidTemplate) as refused:
         pack({"model": "m", **settings}, ROWS, template=load_template({"gpu": gpu}))
+    (problem,) = refused.value.problems
+    assert problem.where == where
+    assert what in problem.message
+    assert fix in str(problem.hint)
+
+
+def test_it_is_sent_for_so_many_machines_and_trained_by_itself() -> None:
+    packed = pack({"model": "m"}, ROWS, template=load_template({"gpu": {"type": "A100", "count": 8}, "nodes": 2}))
+    assert (packed.template.gpu.count, packed.template.nodes, packed.template.sharing) == (8, 2, False)
+    alone = pack({"model": "m"}, ROWS, template=load_template({"nodes": 2}))
+    assert (alone.template.nodes, alone.template.sharing) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("template", "settings", "where", "what", "fix"),
+    [
+        (
+            {"nodes": 3, "gpu": {"count": 8}},
+            {},
+            "nodes",
+            "24 GPUs of 3 machines have no work with 16 rows",
+            '"nodes": 2',
+        ),
+        ({"nodes": 17}, {}, "nodes", "17 GPUs of 17 machines have no work", '"nodes": 16, or batch_size=17'),
+        ({"nodes": 2}, {"batch_size": 16, "micro_batch": 16}, "nodes", "with 1 part in a step", "micro_batch=8"),
+        ({"nodes": 2, "gpu": {"count": 9}}, {}, "gpu.count", "at most 8 GPUs of each machine", '"count": 8'),
+        ({"nodes": 2, "elastic": True}, {}, "elastic", "on several machines keeps its GPUs", "leave out elastic"),
+    ],
+)
+def test_what_cannot_be_done_over_machines_is_refused_with_what_can(
+    template: dict[str, Any], settings: dict[str, Any], where: str, what: str, fix: str
+) -> None:
+    with pytest.raises(InvalidTemplate) as refused:
+        pack({"model": "m", **settings}, ROWS, template=load_template(template))
     (problem,) = refused.value.problems
     assert problem.where == where
     assert what in problem.message

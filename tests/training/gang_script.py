@@ -9,7 +9,7 @@ from pathlib import Path
 from allpass import training  # noqa: F401 - first: from here on SIGTERM is a request
 
 # isort: split
-from allpass.training.elastic import gang, stillness
+from allpass.training.elastic import first_machine, further_machine, gang, stillness
 from tests.training.gangs import CLIENT
 from tests.training.reducing import reduce_if_asked
 from workers.trainer import gathering
@@ -20,6 +20,7 @@ if __name__ == "__main__":
     reduce_if_asked()
     gang.LOSS_S = float(os.environ.get("LOSS_S", gang.LOSS_S))
     stillness.LEAST_S = float(os.environ.get("PATIENCE_S", stillness.LEAST_S))
+    first_machine.QUIET_S = further_machine.QUIET_S = float(os.environ.get("QUIET_S", first_machine.QUIET_S))
     try:
         main(Path(os.environ["ROWS"]))
     except SystemExit as leaving:

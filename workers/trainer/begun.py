@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from allpass.recipe.settings import EDITION, Recipe
+from allpass.training.elastic.seat import Seat
 from allpass.training.session import Session
 from allpass.training.torch_state import STATE_NAME
 from workers.trainer.apart import pair_in
@@ -58,14 +59,19 @@ def settled(recipe: Recipe, data: Data, session: Session, *, processes: int = 1)
     return recipe if numbers == recipe.numbers else replace(recipe, precision=numbers)
 
 
-def used(gpus: Sequence[str], recipe: Recipe, session: Session) -> Sequence[str]:
-    """Those of its GPUs that a job trains on. Leaves the process where it was planned to be spread in a way that the
-    recipe does not know."""
+def used(gpus: Sequence[str], recipe: Recipe, session: Session, seat: Seat | None = None) -> Sequence[str]:
+    """Those of its machine's GPUs that a job trains on. Leaves the process where it was planned to be spread in a way
+    that the recipe does not know, or its steps are one process's and it has several machines."""
     plan = session.plan()
     if plan is not None and plan.sharding not in ("none", "ddp"):
         sys.exit(
             f"error: this run is laid out on {plan.gpus} GPUs with {plan.sharding}, and the recipe keeps the whole "
             "model on each (ddp): choose a GPU with more memory, --method lora or qlora, or fewer tokens (--seq)"
+        )
+    if seat is not None and not recipe.draws_by_part:
+        sys.exit(
+            f"error: this training began in edition {recipe.edition}, whose steps are one process's: it does not go on "
+            "on several machines. Leave out --nodes, or begin anew without --from-checkpoint"
         )
     if len(gpus) > 1 and not recipe.draws_by_part:
         print(

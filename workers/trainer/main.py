@@ -6,7 +6,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,8 +16,11 @@ from allpass.recipe.settings import Recipe
 from allpass.training.elastic import given_gpus
 from allpass.training.elastic.gathering import own_gpus
 from allpass.training.elastic.ranks import RankFailed
+from allpass.training.elastic.seat import Seat
 from allpass.training.session import EXIT_STOPPED, Session
+from allpass.training.silent import Silent
 from workers.trainer import begun, fisher, gathering, loop, model, rows, tasks, together
+from workers.trainer.follower import follow
 from workers.trainer.loop import Diverged
 from workers.trainer.rows import Data
 
@@ -51,16 +54,27 @@ def train(folder: Path) -> None:
     if together.COMPANION_FILE in os.environ:
         together.train(folder, session)
         return
+    seat = Seat.of(session.environment)
+    if seat is not None and seat.rank:
+        take_part(folder, session, gpus, seat)
+        return
     recipe = Recipe.of(session.parameters())
     if session.purpose == "profile":
         profile(folder, recipe, session)
         return
     data = rows.load(folder)
-    recipe = begun.settled(recipe, data, session, processes=len(gpus))
+    recipe = begun.settled(recipe, data, session, processes=len(gpus) * (1 if seat is None else seat.nodes))
     if session.profiles:
         profile_first(recipe, data, session)
-    with gathering.gathered(folder, recipe, session, begun.used(gpus, recipe, session)) as join:
+    with gathering.gathered(folder, recipe, session, begun.used(gpus, recipe, session, seat), seat) as join:
         loop.train(recipe, data, session, join)
+
+
+def take_part(folder: Path, session: Session, gpus: Sequence[str], seat: Seat) -> None:
+    """On a further machine of a job on several: all its steps, until the first machine is through, with which this
+    process ends."""
+    with gathering.joined(folder, session, gpus, seat) as (task, join):
+        follow(task, Silent(), join)
 
 
 def profile(folder: Path, recipe: Recipe, session: Session) -> None:

@@ -102,6 +102,8 @@ class MemoryAdmission:
             if len(self._answers) >= _MOST_KEPT:
                 self._answers.clear()
             self._answers[asked] = known
+        if template.nodes > 1:  # between machines there is a network, of whose speed nothing is known
+            return known._replace(step_ms=None)
         return known
 
     async def _check_gpu(self, project_id: str, gpu: GpuRequest) -> None:

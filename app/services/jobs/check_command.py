@@ -18,12 +18,6 @@ def check_command(
 ) -> None:
     """Raises InvalidInput where nothing, or two things at once, would run."""
     entrypoint = app.content.entrypoint
-    if entrypoint == SCRIPT_NAME and template.nodes > 1:
-        raise InvalidInput(
-            f"template.nodes: app {app.name!r} is a fine-tuning by the built-in recipe, which trains on one machine; "
-            "leave out nodes",
-            param="template.nodes",
-        )
     if template.command is None:
         if not entrypoint:
             raise InvalidInput(

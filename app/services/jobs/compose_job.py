@@ -181,7 +181,7 @@ def _derive(
         priority_class=template.priority_class,
         start=template.start,
         elastic=template.elastic,
-        sharing=template.sharing,
+        sharing=template.sharing and template.nodes == 1,  # a training in common is one process's
         affinity=_json(template.placement.__dict__, "template.placement"),
         checkpoint_interval_s=template.checkpoint_interval_s or default_interval_s,
         max_cost_micros=_micros(template.caps.max_cost_usd, MAX_COST),

@@ -81,10 +81,12 @@ async def take_lessons(connection: Connection, ids: IdSource, lessons: Iterable[
 def _lesson(told: EndedRun) -> Lesson:
     nothing = Lesson(told.run_id, told.project_id)
     try:
-        stated = stated_training(Template.model_validate(told.template))
+        template = Template.model_validate(told.template)
+        stated = stated_training(template)
         if stated is None:
             return nothing
         training = on_gpu(stated.training, told.gpu_type, told_precision(told.layout))
+        told = replace(told, gpus=told.gpus * template.nodes)
         layout = _layout(training, told, stated.micro_batch, stated.checkpointing)
         if layout is None:
             return nothing
@@ -93,7 +95,8 @@ def _lesson(told: EndedRun) -> Lesson:
         return nothing
     return replace(
         nothing,
-        step=_step(stated.name, stated.model, layout, told),
+        # between machines there is a network, of whose speed nothing is kept
+        step=None if template.nodes > 1 else _step(stated.name, stated.model, layout, told),
         memory=_memory(stated.model, layout, predicted, told),
     )
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -17,8 +17,8 @@ from app.core.memory.calibration import Calibrations
 from app.core.memory.need import Stated
 from app.core.memory.training import Precision
 from app.core.model.offer import Offer
-from app.core.model.plan import Assign, Enactable, Migrate, MoveOut, Start
-from app.core.model.snapshot import Snapshot
+from app.core.model.plan import Assign, AssignGang, Enactable, Migrate, MoveOut, Start
+from app.core.model.snapshot import NodeView, Snapshot
 from app.core.throughput import Throughput
 from app.db.engine import Database
 from app.db.learning.calibrations import calibrations_by_project, steps_by_project
@@ -80,13 +80,15 @@ class RunLayouts:
         for first in range(0, len(placed), _ASKED_AT_ONCE):
             async with self._database.statement() as connection:
                 jobs |= await jobs_to_lay_out(connection, placed[first : first + _ASKED_AT_ONCE])
+        several = {action.job_id: len(action.places) for action in actions if isinstance(action, AssignGang)}
         asked = {
             job_id: (
                 job.project_id,
                 _Asked(stated, places[job_id], job.by_recipe, _kept(job, stated), _precision(job, stated)),
             )
             for job_id, job in jobs.items()
-            if (stated := _stated(job.template)) is not None
+            if (stated := _stated(job.template, several.get(job_id, 1))) is not None
+            and (job.by_recipe or job_id not in several)  # how other code shares a step over machines nobody knows
         }
         projects = await self._taught({project_id for project_id, _ in asked.values()})
         unknown = [
@@ -130,7 +132,7 @@ def _precision(job: ToLayOut, stated: Stated) -> Precision | None:
 
 
 def _places(snapshot: Snapshot, actions: Sequence[Enactable]) -> dict[str, GpuSet]:
-    """The GPUs that each job gets; of nodes that the snapshot does not have, nothing is known."""
+    """The GPUs that each job gets, on all its machines; of nodes that the snapshot does not have, nothing is known."""
     nodes = {node.node_id: node for node in snapshot.nodes}
     found: dict[str, GpuSet] = {}
     for action in actions:
@@ -141,16 +143,29 @@ def _places(snapshot: Snapshot, actions: Sequence[Enactable]) -> dict[str, GpuSe
         elif isinstance(action, Assign | Migrate) and action.node_id in nodes:
             node = nodes[action.node_id]
             found[action.job_id] = GpuSet(node.gpu_type, node.gpu_memory_bytes, len(action.gpu_indices))
+        elif isinstance(action, AssignGang):
+            found |= _together(action, [nodes[one.node_id] for one in action.places if one.node_id in nodes])
     return {job_id: place for job_id, place in found.items() if place.gpus and place.memory_bytes}
+
+
+def _together(action: AssignGang, nodes: Sequence[NodeView]) -> dict[str, GpuSet]:
+    """Of machines that are alike; what the smallest has, each has."""
+    if len(nodes) < len(action.places):
+        return {}
+    least = min(nodes, key=lambda node: node.gpu_memory_bytes)
+    gpus = sum(len(place.gpu_indices) for place in action.places)
+    return {action.job_id: GpuSet(least.gpu_type, least.gpu_memory_bytes, gpus)}
 
 
 def _offered(offer: Offer, gpus: int) -> GpuSet:
     return GpuSet(offer.gpu_type, offer.gpu_memory_bytes, gpus)
 
 
-def _stated(template: Mapping[str, Any]) -> Stated | None:
+def _stated(template: Mapping[str, Any], machines: int) -> Stated | None:
+    """With the GPUs of all its machines."""
     try:
-        return stated_training(Template.model_validate(template))
+        found = stated_training(Template.model_validate(template))
+        return found if found is None or machines == 1 else replace(found, gpus=found.gpus * machines)
     except (InvalidInput, ValidationError):  # accepted by an older version
         return None
     except Exception:

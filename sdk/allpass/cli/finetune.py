@@ -50,6 +50,7 @@ def finetune(
     ] = None,
     template: template_options.TemplateFile = None,
     gpu: template_options.Gpu = None,
+    nodes: template_options.Nodes = None,
     elastic: template_options.Elastic = False,
     spot: template_options.Spot = False,
     guaranteed: template_options.Guaranteed = False,
@@ -99,6 +100,7 @@ def finetune(
     filled = template_options.template_of(
         template,
         gpu=gpu,
+        nodes=nodes,
         elastic=elastic,
         spot=spot,
         guaranteed=guaranteed,
@@ -111,6 +113,12 @@ def finetune(
         labels=label,
         secrets=secret,
     )
+    if only_plan and filled.nodes > 1:
+        raise CommandFailed(
+            f"--plan tells of one machine, and --nodes asks for {filled.nodes}",
+            hint="leave out --nodes: each GPU needs as much memory there; steps over a network are not predicted",
+            code=WRONG_USAGE,
+        )
     tokenizer, why_not = find_tokenizer(model, config)
     aside = _held_out(held_out)
     is_sent = not (preview or only_plan)

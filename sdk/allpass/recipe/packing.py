@@ -276,7 +276,7 @@ def _filled(
     }
     if recipe.learns_pairs or recipe.adapter is not None or recipe.export != "adapter" or recipe.push_to is not None:
         filled["sharing"] = False  # a training in common begins, learns and ends as both jobs' does
-    if template.gpu.count > 1:
+    if template.gpu.count > 1 or template.nodes > 1:
         filled["sharing"] = False  # it is a single process's
     if recipe.target is not None:
         ((name, value),) = recipe.target.items()
@@ -291,8 +291,6 @@ def _check_free(template: Template, recipe: Recipe) -> None:
         Problem(f"training.{field}", "is a setting of the recipe", f"leave it out, and say {field}=... instead")
         for field in sorted(template.training.model_fields_set)
     ]
-    problems += problems_of(template.gpu, recipe)
-    if template.nodes > 1:
-        problems.append(Problem("nodes", "the recipe trains on the GPUs of one machine", '"nodes": 1'))
+    problems += problems_of(template, recipe)
     if problems:
         raise InvalidTemplate("template", problems)

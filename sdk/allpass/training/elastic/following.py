@@ -51,10 +51,10 @@ def _joining(ready: Path, orders: "Queue[Dict[str, Any]]") -> Join:
         while True:
             order = orders.get()
             rank, count = order["rank"], order["count"]
-            presence = Presence(Path(order["presence"]), rank, count)
+            presence = Presence(Path(order["presence"]), order.get("slot", rank), order.get("slots", count))
             with contextlib.suppress(PeerLost):  # another order comes, or the end
                 return ManyRanks(
-                    rank, count, Path(order["meeting"]), device, presence, is_given_up=lambda: not orders.empty()
+                    rank, count, order["meeting"], device, presence, is_given_up=lambda: not orders.empty()
                 )
 
     return join

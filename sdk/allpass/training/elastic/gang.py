@@ -97,12 +97,12 @@ class Gang:
             if count == 1:
                 self._presence = None
                 return Ranks(self._changes)
-            meeting = self._place / f"meeting-{self._met}"
-            file = meeting.with_suffix(".presence")
+            meeting = (self._place / f"meeting-{self._met}").as_uri()
+            file = self._place / f"meeting-{self._met}.presence"
             self._presence = presence = Presence(file, 0, count)
             for rank, one in enumerate(self._members, 1):
                 one.rank = rank
-                one.tell({"rank": rank, "count": count, "meeting": str(meeting), "presence": str(file)})
+                one.tell({"rank": rank, "count": count, "meeting": meeting, "presence": str(file)})
         return ManyRanks(
             0, count, meeting, device, presence, is_to_change=self._changes, is_given_up=lambda: self._is_broken
         )

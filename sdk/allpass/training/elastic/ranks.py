@@ -20,8 +20,8 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
+from urllib.parse import urlsplit
 
 import torch
 from torch import distributed
@@ -30,10 +30,12 @@ from allpass.training.elastic.stillness import Presence
 from allpass.training.elastic.summing import Gathered, Summing
 
 _PATIENCE = timedelta(days=30)  # who dies is noticed by `gang`, not by waiting; others may evaluate, or save, for long
+_REACHED = timedelta(minutes=10)  # a store of another machine, which is there
 _LOOK_S = 0.005  # between two looks whether all have come
 _WORDS_BYTES = 16_384  # of what each process says in a round
 _SIZE = struct.Struct("@Q")
 _LONGEST_WHY = 500
+OVER_TCP = "tcp://"
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -101,16 +103,17 @@ def alone(device: Any) -> Ranks:
 
 
 class ManyRanks(Ranks):
-    """One of `count` processes on this machine, which find each other by a file, and talk over its loopback alone.
+    """One of `count` processes, which meet at `meeting`: a `file:` on this machine, over whose loopback alone they talk
+    then; or at the `tcp:` address of a store, which those on several machines reach.
 
-    `is_to_change`: of the first process, which tells the others in each round. `is_given_up`: whether those who are to
-    meet will never do so."""
+    `presence`: of those on this machine. `is_to_change`: of the first process, which tells the others in each round.
+    `is_given_up`: whether those who are to meet will never do so."""
 
     def __init__(
         self,
         own: int,
         count: int,
-        meeting: Path,
+        meeting: str,
         device: Any,
         presence: Presence,
         *,
@@ -125,13 +128,17 @@ class ManyRanks(Ranks):
         self._presence = presence
         self.is_in = self._change_told = self._is_broken = False
         self.broke = ""  # the words of torch
-        loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
-        os.environ.update(GLOO_SOCKET_IFNAME=loopback, NCCL_SOCKET_IFNAME=loopback)
+        is_far = meeting.startswith(OVER_TCP)
+        if not is_far:
+            loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
+            os.environ.update(GLOO_SOCKET_IFNAME=loopback, NCCL_SOCKET_IFNAME=loopback)
         backend = "nccl" if device.type == "cuda" else "gloo"
         said_by = sys.excepthook
         with self._presence.meeting(), self._losing():
             self._await_all(is_given_up)
-            distributed.init_process_group(backend, meeting.as_uri(), _PATIENCE, world_size=count, rank=own)
+            store = _store_at(meeting) if is_far else None
+            where = None if is_far else meeting
+            distributed.init_process_group(backend, where, _PATIENCE, world_size=count, rank=own, store=store)
             self.is_in = True
             self._talk: Any = distributed.group.WORLD
             if backend == "nccl":  # words go from processor to processor: who waits for them keeps no GPU busy
@@ -231,12 +238,17 @@ class ManyRanks(Ranks):
 
     def _raise(self, rank: int, said: _Said, own: Exception | None) -> None:
         """All processes raise the same, of the first that failed."""
-        words = f"rank {rank} of {self.count}: {said.why}"
+        words = f"{self._named(rank)}: {said.why}"
         if said.ran_out:
             raise torch.cuda.OutOfMemoryError(words) from own
         if own is not None and self.is_first:
             raise own
         raise RankFailed(words)
+
+    def _named(self, rank: int) -> str:
+        """With its machine, where there are several."""
+        where = f", on machine {rank // self._presence.count}" if self._presence.count < self.count else ""
+        return f"rank {rank} of {self.count}{where}"
 
     def all_bytes(self, own: Any) -> list[Any]:
         """A tensor of each process, all of one shape and type, by rank."""
@@ -272,6 +284,16 @@ class ManyRanks(Ranks):
         except RuntimeError as error:
             self.broke = " ".join(str(error).split())[:_LONGEST_WHY]
             raise PeerLost(self.broke) from error
+
+
+def meeting_at(address: str, port: int) -> str:
+    """Of processes on several machines: where one of them keeps a store."""
+    return f"{OVER_TCP}{f'[{address}]' if ':' in address else address}:{port}"
+
+
+def _store_at(meeting: str) -> Any:
+    where, of_torch = urlsplit(meeting), cast(Any, distributed)
+    return of_torch.TCPStore(where.hostname, where.port, is_master=False, timeout=_REACHED)
 
 
 class _Said(NamedTuple):

@@ -40,13 +40,13 @@ class Presence:
             os.posix_fallocate(opened.fileno(), 0, count * _SLOT.size)
             self._shared = mmap.mmap(opened.fileno(), count * _SLOT.size)
         self._own = own
-        self._count = count
+        self.count = count
         self.doing: Doing | None = None
 
     @property
     def arrived(self) -> tuple[int, ...]:
         """How often, by rank."""
-        return tuple(_SLOT.unpack_from(self._shared, rank * _SLOT.size)[0] for rank in range(self._count))
+        return tuple(_SLOT.unpack_from(self._shared, rank * _SLOT.size)[0] for rank in range(self.count))
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:

@@ -26,7 +26,7 @@ class Pool:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    async def begin(self, **columns: Any) -> None:
+    async def begin(self, held: tuple[int, ...] = (0, 1, 2, 3), **columns: Any) -> None:
         world = self.world
         world.cloud.on_offer = []
         four = resources_json(Resources(gpus_min=4, gpus_max=4))
@@ -34,9 +34,9 @@ class Pool:
         async with world.database.transaction() as connection:
             self.node_id = await seed_node(connection, world.project_id, gpu_count=4, cpus=48)
             self.lender = await seed_job(connection, world.project_id, world.app, **job)
-            held = {"gpu_indices": (0, 1, 2, 3)}
-            self.run_id = await seed_run(connection, world.project_id, self.lender, self.node_id, **held)
-        await self.says(0, 1, 2, 3)
+            gpus = {"gpu_indices": held}
+            self.run_id = await seed_run(connection, world.project_id, self.lender, self.node_id, **gpus)
+        await self.says(*held)
         await self.decide(REST_MS)
 
     async def asks(self, gpus: int = 1) -> str:
@@ -123,6 +123,25 @@ async def test_it_is_lent_taken_and_given_back(pool: Pool) -> None:
     await pool.decide(60_000)
     assert await pool.size() == (4, [0, 1, 2, 3])
     assert await pool.told() == ["gpus_lent", "gpus_changed", "gpus_given_back", "gpus_changed"]
+
+
+async def test_a_range_grows_on_what_is_free_and_shrinks_to_its_least(world: World) -> None:
+    """On a rented machine it begins with what it needs, has what nobody waits for, and lends what is above its least."""
+    pool = Pool(world)
+    await pool.begin(resources=resources_json(Resources(gpus_min=2, gpus_max=4)) | {"gpus_least": 2}, held=(0, 1))
+    assert await pool.size() == (4, [0, 1, 2, 3])
+    await pool.says(0, 1, 2, 3)
+    three = await pool.asks(3)
+    await pool.decide(REST_MS)
+    assert (await pool.size(), await pool.state(three)) == ((4, [0, 1, 2, 3]), "queued")
+    async with world.database.transaction() as connection:
+        await connection.execute(update(jobs).where(jobs.c.id == three).values(state=JobState.CANCELLED))
+    two = await pool.asks(2)
+    await pool.decide(REST_MS)
+    assert await pool.size() == (2, [0, 1, 2, 3])
+    await pool.says(0, 1)
+    await pool.decide()
+    assert (await pool.size(), await pool.state(two)) == ((2, [0, 1]), "starting")
 
 
 async def test_it_looks_again_by_itself_while_something_is_owed(pool: Pool) -> None:

@@ -105,6 +105,40 @@ async def events(stage: Stage, place: Place) -> list[tuple[str, str]]:
     return [(row.kind, row.message) for row in found if row.kind.startswith(("resize", "gpus"))]
 
 
+async def asks_for_a_range(stage: Stage, place: Place, least: int, most: int) -> None:
+    async with stage.database.transaction() as connection:
+        plain = resources_json(Resources(gpus_min=least, gpus_max=most))
+        columns = {"resources": {**plain, "gpus_least": least}, "elastic": True}
+        await connection.execute(update(jobs).where(jobs.c.id == place.job_id).values(columns))
+
+
+async def test_of_a_range_it_uses_all_that_it_was_begun_with(stage: Stage) -> None:
+    """Up to the most that it asks for; one that asks for a number uses so many, whatever its machine has."""
+    place = await on(stage, 1, held=(0, 1, 2, 3))
+    assert await told(stage, place) == ([0, 1, 2, 3], [0])
+    await asks_for_a_range(stage, place, 1, 3)
+    assert await told(stage, place) == ([0, 1, 2, 3], [0, 1, 2])
+    await asks_for_a_range(stage, place, 2, 8)
+    assert await told(stage, place) == ([0, 1, 2, 3], [0, 1, 2, 3])
+
+
+async def test_another_number_is_the_most_of_a_range(stage: Stage) -> None:
+    """It begins on fewer where that is what there is, and a range it stays: also after a number below its least."""
+    place = await on(stage, 2, held=(0, 1, 2, 3))
+    await asks_for_a_range(stage, place, 2, 4)
+    await says_it_uses(stage, place, 0, 1, 2, 3)
+    found = []
+    for gpus in (3, 1, 4):
+        await resize(stage, place, gpus)
+        await says_it_uses(stage, place, *range(gpus))
+        row = (await stage.row(jobs, place.job_id)).resources
+        found.append((row["gpus_min"], row["gpus_max"], row["gpus_least"], await held(stage, place)))
+    assert found == [(2, 3, 2, [0, 1, 2]), (1, 1, 2, [0]), (2, 4, 2, [0, 1, 2, 3])]
+    before = await all_of(stage, place)
+    await resize(stage, place, 4)
+    assert await all_of(stage, place) == before
+
+
 async def test_more_are_its_own_at_once(stage: Stage) -> None:
     """Nobody else is given them while its training begins on them; its agent is told in the same moment."""
     place = await on(stage, 2)

@@ -1,7 +1,7 @@
 """Whose GPUs of a machine are lent to a job that waits, and when they are given back (ADR 0096). Pure.
 
-A job that is `elastic` asks for a number of GPUs, or for a range, and goes on with fewer while somebody waits for one of
-them: a GPU at a time from whoever has most there, never the last one, and of a range never what it needs to begin. What
+A job that is `elastic` asks for a number of GPUs, or for a range, and goes on with fewer while somebody waits for one:
+a GPU at a time from whoever has most there, never the last one, and of a range never what it needs to begin. What
 nobody waits for it has, up to what it asks for.
 """
 

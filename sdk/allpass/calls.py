@@ -322,8 +322,10 @@ def list_audit(cursor: str | None = None) -> Call[Page[access.AuditEntry]]:
     return Call("GET", "/v1/audit", Page[access.AuditEntry], query=_query(limit=PAGE_LIMIT, cursor=cursor))
 
 
-def get_usage(group_by: str, *, since: datetime | None, until: datetime | None) -> Call[usage.Usage]:
-    query = _query(group_by=group_by, limit=1000)
+def get_usage(
+    group_by: str, *, since: datetime | None, until: datetime | None, job_id: str | None = None
+) -> Call[usage.Usage]:
+    query = _query(group_by=group_by, limit=1000, job=None if job_id is None else _id(job_id, "job"))
     query |= _query(**{"from": _moment(since, "since"), "to": _moment(until, "until")})
     return Call("GET", "/v1/usage", usage.Usage, query=query)
 

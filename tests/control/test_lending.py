@@ -126,7 +126,7 @@ async def test_it_is_lent_taken_and_given_back(pool: Pool) -> None:
 
 
 async def test_a_range_grows_on_what_is_free_and_shrinks_to_its_least(world: World) -> None:
-    """On a rented machine it begins with what it needs, has what nobody waits for, and lends what is above its least."""
+    """It begins with what it needs where it is rented, has what nobody waits for, and lends what is above its least."""
     pool = Pool(world)
     await pool.begin(resources=resources_json(Resources(gpus_min=2, gpus_max=4)) | {"gpus_least": 2}, held=(0, 1))
     assert await pool.size() == (4, [0, 1, 2, 3])

@@ -191,6 +191,39 @@ async def test_a_run_pays_for_what_it_held(stage: Stage) -> None:
     assert hours == {Payer.RUN: 4 + 1, Payer.IDLE: 3}
 
 
+async def test_each_size_is_paid_by_itself(stage: Stage) -> None:
+    """By number of GPUs, to the micro-dollar: with what stood idle they are all that its machine cost, and without it
+    what the job has spent. A price that does not split evenly loses nothing."""
+    place = await on(stage, 4)
+    async with stage.database.transaction() as connection:
+        price = {"price_micros_per_hour": 3_333_331}
+        price |= dict.fromkeys(("billed_from_ms", "ready_ms", "metered_until_ms"), stage.clock.ms)
+        await connection.execute(update(nodes).where(nodes.c.id == place.node_id).values(price))
+    for gpus, seconds in ((3, 1_001), (1, 1_777), (3, 7), (4, 13)):
+        stage.clock.advance(s=seconds)
+        await resize(stage, place, gpus)
+        await says_it_uses(stage, place, *range(gpus))
+    stage.clock.advance(s=101)
+    await says_it_uses(stage, place, 0, 1, 2, 3)
+    async with stage.database.transaction() as connection:
+        await read_meters(connection, [place.node_id], now_ms=stage.clock.ms)
+        spent = (await connection.execute(select(jobs.c.spent_micros).where(jobs.c.id == place.job_id))).scalar_one()
+        asked = {"job_id": place.job_id, "from_ms": None, "to_ms": None, "limit": 10}
+        usage = await sum_usage(connection, place.project_id, Grouping.SIZE, **asked)
+        whole = await sum_usage(connection, place.project_id, Grouping.TIER, from_ms=None, to_ms=None, limit=10)
+    held = {one.key: (one.gpu_ms // 1000, one.cost_micros) for one in usage.rows if one.payer is Payer.RUN}
+    assert {size: seconds for size, (seconds, _) in held.items()} == {
+        "1": 7,
+        "3": 3 * (1_777 + 13),
+        "4": 4 * (1_001 + 101),
+    }
+    assert [one.key for one in usage.rows] == ["1", "3", "4", None]
+    assert sum(cost for _, cost in held.values()) == spent > 0
+    assert usage.cost_micros == whole.cost_micros == spent + usage.idle_micros
+    for size, (seconds, cost) in held.items():
+        assert abs(cost - 3_333_331 * seconds / 4 / 3600) <= 5, size
+
+
 async def test_it_is_one_stay_with_what_it_had_last(stage: Stage) -> None:
     """Of two sizes and a third, in the timeline, in the log, and in what its end teaches."""
     place = await on(stage, 4)

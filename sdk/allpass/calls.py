@@ -256,6 +256,10 @@ def list_checkpoints(job_id: str, cursor: str | None = None) -> Call[Page[jobs.C
     return Call("GET", _job(job_id, "checkpoints"), Page[jobs.Checkpoint], query=_query(cursor=cursor))
 
 
+def list_sizes(job_id: str, cursor: str | None = None) -> Call[Page[jobs.JobSize]]:
+    return Call("GET", _job(job_id, "sizes"), Page[jobs.JobSize], query=_query(limit=1000, cursor=cursor))
+
+
 def list_checkpoint_files(job_id: str, checkpoint_id: str, cursor: str | None = None) -> Call[Page[jobs.FileLink]]:
     path = _job(job_id, "checkpoints", _id(checkpoint_id, "checkpoint"), "files")
     return Call("GET", path, Page[jobs.FileLink], query=_query(cursor=cursor))

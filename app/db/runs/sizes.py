@@ -118,7 +118,8 @@ async def sized_run(connection: AsyncConnection, run_id: str) -> SizedRun | None
 
 
 async def elastic_runs(connection: AsyncConnection) -> list[ElasticRun]:
-    """Those that train, can change their GPUs, and whose owners lend them. Rows that make no sense are left out."""
+    """Those that train, can change their GPUs and do, and whose owners lend them. Rows that make no sense are left
+    out."""
     moving = exists().where(moves.c.job_id == jobs.c.id, moves.c.state.in_(OPEN_MOVE_STATES))
     rows = await connection.execute(
         select(
@@ -129,7 +130,7 @@ async def elastic_runs(connection: AsyncConnection) -> list[ElasticRun]:
         .join(run_jobs, run_jobs.c.run_id == runs.c.id)
         .join(jobs, (jobs.c.id == run_jobs.c.job_id) & (jobs.c.epoch == run_jobs.c.epoch))
         .where(
-            *(runs.c.state == RunState.RUNNING, runs.c.gpus_told.is_not(None)),
+            *(runs.c.state == RunState.RUNNING, runs.c.gpus_told.is_not(None), runs.c.keeps_gpus_ms.is_(None)),
             *(jobs.c.elastic, jobs.c.state == JobState.RUNNING, jobs.c.pause_reason.is_(None), ~moving),
         )
         .order_by(runs.c.id)
@@ -190,8 +191,9 @@ async def set_run_size(
 ) -> None:
     """What a locked run holds and is to use from now on. What it held until now is kept as such: it is what is paid
     for. Its agent is told, and what was decided on the machine's free GPUs is stale."""
+    wanted = {"wanted_gpus": to.wanted, "wanted_ms": now_ms}
     await connection.execute(
-        update(runs).where(runs.c.id == run.run_id).values(wanted_gpus=to.wanted, row_version=runs.c.row_version + 1)
+        update(runs).where(runs.c.id == run.run_id).values(**wanted, row_version=runs.c.row_version + 1)
     )
     if to.indices != run.held.indices:
         of = allocations.c

@@ -12,6 +12,7 @@ from app.core.model.job import JobState, PauseReason, Resources
 from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunState
+from app.core.size_history import Size
 from app.db.decisions.snapshots import read_snapshot
 from app.db.jobs.reads import places_of
 from app.db.learning.calibrations import runs_to_learn
@@ -21,6 +22,7 @@ from app.db.reading.job_records import run_heads
 from app.db.reading.placements import stays_of
 from app.db.tables import allocations, job_events, jobs, nodes, runs
 from app.errors import AllpassError, Conflict, InvalidInput, NotFound
+from app.services.reading.list_sizes import list_sizes
 from app.services.sizes.resize_job import resize_job
 from tests.seeds import resources_json, seed_job, seed_run
 from tests.services.agents.conftest import Place, Stage
@@ -454,3 +456,39 @@ async def test_serverless_machines_have_room_as_others_do(stage: Stage) -> None:
         await connection.execute(update(nodes).where(nodes.c.id == place.node_id).values(tier=Tier.SERVERLESS))
     await resize(stage, place, 2)
     assert (await told(stage, place))[1] == [0, 1]
+
+
+async def sizes_of(stage: Stage, place: Place, after: tuple[int, str] | None = None, limit: int = 100) -> list[Size]:
+    async with stage.database.transaction() as connection:
+        return await list_sizes(connection, place.job_id, after, limit=limit)
+
+
+async def test_its_sizes_are_told_with_their_reasons(stage: Stage) -> None:
+    """From when to when, whoever wanted them; a page at a time says the same as all at once."""
+    place = await on(stage, 4)
+    begun_ms = (await sizes_of(stage, place))[0].held.from_ms
+    stage.clock.advance(s=60)
+    await resize(stage, place, 3)
+    asked = [(one.held.gpus, one.held.to_ms) for one in await sizes_of(stage, place)]
+    assert asked == [(4, None)], "it holds all four until its training has left one"
+    stage.clock.advance(s=5)
+    left_ms = stage.clock.ms
+    await says_it_uses(stage, place, 0, 1, 2)
+    stage.clock.advance(s=30)
+    await resize(stage, place, 4)
+    stage.clock.advance(s=1)
+    await says_it_uses(stage, place, 0, 1, 2, refused=(3,))
+    found = await sizes_of(stage, place)
+    assert [(one.held.gpus, one.held.before, one.why.value) for one in found] == [
+        (4, None, "begun"),
+        (3, 4, "asked"),
+        (4, 3, "asked"),
+        (3, 4, "refused"),
+    ]
+    assert [one.held.from_ms for one in found][:2] == [begun_ms, left_ms]
+    assert [one.held.to_ms for one in found] == [one.held.from_ms for one in found[1:]] + [None]
+    assert found[1].text == "its owner wants it on 3 GPUs, not 4"
+    paged = []
+    while page := await sizes_of(stage, place, (paged[-1].held.from_ms, paged[-1].held.size_id) if paged else None, 1):
+        paged += page
+    assert paged == found

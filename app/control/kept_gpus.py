@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.control.context import ControlContext
 from app.control.each import each
-from app.core.keeping_gpus import Kept, WatchedRun, kept
+from app.core.keeping_gpus import KeepsGpus, WatchedRun, kept
 from app.core.model.health import Chore
 from app.db.connection import Connection
 from app.db.runs.kept_gpus import watched_runs
@@ -30,7 +30,7 @@ class KeptGpus:
             watched = await watched_runs(connection)
         found = [(run, why) for run in watched if (why := kept(run, now_ms)) is not None]
 
-        async def act(connection: Connection, one: tuple[WatchedRun, Kept]) -> bool:
+        async def act(connection: Connection, one: tuple[WatchedRun, KeepsGpus]) -> bool:
             return await tell_kept(connection, self._context.ids, *one, now_ms=now_ms)
 
         await each(self._context, Chore.LEND, found, act, named=lambda one: one[0].run_id)

@@ -16,7 +16,7 @@ SILENT_MS = 600_000  # where nobody says which step it is at either
 FOLLOWED_BY_MS = 600_000  # GPUs change hands between two steps, and some steps are long
 
 
-class Kept(StrEnum):
+class KeepsGpus(StrEnum):
     SILENT = "silent"  # its code has never said which GPUs it uses
     NOT_LEFT = "not_left"  # it was to leave some, and has not
     NOT_USED = "not_used"  # it holds more than it uses, and has not begun on them
@@ -36,11 +36,11 @@ class WatchedRun:
     wanted_ms: int
 
 
-def kept(run: WatchedRun, now_ms: int) -> Kept | None:
+def kept(run: WatchedRun, now_ms: int) -> KeepsGpus | None:
     """None: it follows, or may yet."""
     if run.told is None:
         least_ms = SPOKEN_BY_MS if run.has_stepped else SILENT_MS
-        return Kept.SILENT if now_ms - run.running_ms >= least_ms else None
+        return KeepsGpus.SILENT if now_ms - run.running_ms >= least_ms else None
     if is_settled(run.held, run.told) or now_ms - run.wanted_ms < FOLLOWED_BY_MS:
         return None
-    return Kept.NOT_LEFT if set(run.held.indices) > set(run.held.in_use) else Kept.NOT_USED
+    return KeepsGpus.NOT_LEFT if set(run.held.indices) > set(run.held.in_use) else KeepsGpus.NOT_USED

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.keeping_gpus import FOLLOWED_BY_MS, SILENT_MS, SPOKEN_BY_MS, Kept, WatchedRun, kept
+from app.core.keeping_gpus import FOLLOWED_BY_MS, SILENT_MS, SPOKEN_BY_MS, KeepsGpus, WatchedRun, kept
 from app.core.resizing import GpusHeld, GpusTold, is_settled
 
 HELD = GpusHeld((0, 1, 2, 3), 4)
@@ -16,16 +16,16 @@ SILENT = WatchedRun("run_a", "job_a", HELD, None, running_ms=0, has_stepped=True
 
 def test_code_that_follows_says_so_before_its_first_step() -> None:
     """Where no step is told either, it may still be loading."""
-    assert [kept(SILENT, now_ms) for now_ms in (SPOKEN_BY_MS - 1, SPOKEN_BY_MS)] == [None, Kept.SILENT]
+    assert [kept(SILENT, now_ms) for now_ms in (SPOKEN_BY_MS - 1, SPOKEN_BY_MS)] == [None, KeepsGpus.SILENT]
     loading = replace(SILENT, has_stepped=False)
-    assert [kept(loading, now_ms) for now_ms in (SILENT_MS - 1, SILENT_MS)] == [None, Kept.SILENT]
+    assert [kept(loading, now_ms) for now_ms in (SILENT_MS - 1, SILENT_MS)] == [None, KeepsGpus.SILENT]
 
 
 def test_what_is_not_left_or_begun_on_in_time_is_kept() -> None:
     asked = replace(SILENT, held=GpusHeld((0, 1, 2, 3), 3), told=GpusTold((0, 1, 2, 3)), wanted_ms=50)
-    assert [kept(asked, 50 + past) for past in (FOLLOWED_BY_MS - 1, FOLLOWED_BY_MS)] == [None, Kept.NOT_LEFT]
+    assert [kept(asked, 50 + past) for past in (FOLLOWED_BY_MS - 1, FOLLOWED_BY_MS)] == [None, KeepsGpus.NOT_LEFT]
     more = replace(asked, held=HELD, told=GpusTold((0, 1)))
-    assert kept(more, 50 + FOLLOWED_BY_MS) is Kept.NOT_USED
+    assert kept(more, 50 + FOLLOWED_BY_MS) is KeepsGpus.NOT_USED
 
 
 indices = st.lists(st.integers(0, 5), unique=True, min_size=1)
@@ -41,5 +41,5 @@ def test_whoever_uses_just_what_it_is_to_use_follows(
     found = kept(run, now_ms)
     if is_settled(holds, GpusTold(tuple(used), tuple(leaving))):
         assert found is None
-    if found is Kept.NOT_LEFT:
+    if found is KeepsGpus.NOT_LEFT:
         assert holds.wanted < len(holds.indices)

@@ -71,6 +71,6 @@ async def kept_since(connection: AsyncConnection, run_id: str) -> int | None:
     return since
 
 
-async def note_kept(connection: AsyncConnection, run_id: str, *, now_ms: int | None) -> None:
+async def set_kept(connection: AsyncConnection, run_id: str, *, now_ms: int | None) -> None:
     """Of a locked run. None: it is not so any more."""
     await connection.execute(update(runs).where(runs.c.id == run_id).values(keeps_gpus_ms=now_ms))

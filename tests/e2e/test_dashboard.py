@@ -182,6 +182,7 @@ def test_how_many_gpus_a_job_had_is_shown_over_time(visit: Visitor, service: Ser
     browsing.expect(page.get_by_role("heading", name="Its GPUs over time")).to_have_count(0)
     job.cancel()
     two = app.run(template={"gpu": {"count": 2, "type": "A100"}, "start": "now"}, soft_deadline="6hr")
+    service.wait_for(two, "it runs", lambda info: info.step > 5)
     until("it can be resized", lambda: resized(two, 1))
     service.wait_for(two, "one GPU", lambda info: info.where is not None and info.where.gpu_count == 1)
     page = visit.see(f"#/jobs/{two.id}")

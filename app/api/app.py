@@ -29,6 +29,7 @@ from app.api import (
     job_controls,
     job_metrics,
     job_records,
+    job_sizes,
     job_table,
     jobs,
     keys,
@@ -185,6 +186,7 @@ def create_app(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI
         app.include_router(router)
     for router in (submit.router, jobs.router, job_records.router, apps.router, nodes.router, agent.router):
         app.include_router(router)
+    app.include_router(job_sizes.router)
     app.include_router(job_controls.router)
     app.include_router(standby.router)
     app.include_router(agent_probe.router)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from app.api.cursors import text_cursor
 from app.api.example_ids import example_id
 
 SESSION_REQUEST: Final[dict[str, Any]] = {"api_key": "ak_5c1f0e2b_" + "0" * 64}
@@ -160,7 +161,21 @@ REQUESTS: Final[Mapping[str, Any]] = {
     "FinetuneRequest": FINETUNE_REQUEST,
     "SimulateRequest": SIMULATE_REQUEST,
 }
+JOB_SIZE: Final = {
+    "run_id": example_id("run"),
+    "node_id": example_id("node"),
+    "gpu_type": "A100",
+    "gpus": 3,
+    "gpus_before": 4,
+    "price_per_hour": 2_220_000,
+    "from_at": "2026-11-21T00:22:14Z",
+    "to_at": None,
+    "why": "lent",
+    "text": f"lends 1 of 1 GPU that {example_id('job')} waits for",
+    "for_job_id": example_id("job"),
+}
 ANSWERS: Final[Mapping[str, Any]] = {
+    "JobSize": JOB_SIZE,
     "Session": SESSION,
     "JobTable": JOB_TABLE,
     "FilePreview": PREVIEW,
@@ -168,4 +183,8 @@ ANSWERS: Final[Mapping[str, Any]] = {
     "Simulation": SIMULATION,
     "TraceReport": TRACE_REPORT,
     "SystemUse": {"points": [{"at": "2026-11-21T00:22:30Z", "values": SYSTEM}]},
+}
+CURSORS: Final[Mapping[str, str]] = {
+    "JobSize": text_cursor(f"1795220534000 {example_id('aloc')}"),
+    "Pool": text_cursor("lab"),
 }

@@ -584,7 +584,7 @@ CURSORS: Final[Mapping[str, str]] = {
     "MetricPoint": "212",
     "ModelName": text_cursor("gpt-4o-mini"),
     "Node": example_id("node"),
-    "Pool": text_cursor("lab"),
+    **dashboard.CURSORS,
     "Offer": text_cursor("474300:local:marketplace-a100-3"),
     "Secret": text_cursor("HF_TOKEN"),
 }

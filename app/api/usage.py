@@ -12,7 +12,8 @@ from allpass.wire.usage import Usage, UsageLine, UsageRest
 from app.api.auth import Reader
 from app.api.context import ApiContext, context_of
 from app.api.errors import documented
-from app.api.requests import Limit, at_ms
+from app.api.example_ids import example_id
+from app.api.requests import Limit, at_ms, known_id
 from app.services.money.report_usage import ACCEPTED, GROUP_PATTERN, report_usage
 
 router = APIRouter(prefix="/v1", tags=["usage"])
@@ -31,7 +32,7 @@ End = Annotated[
 ]
 
 
-@router.get("/usage", summary="Cost and GPU time", responses=documented(401, 403, 422, 503))
+@router.get("/usage", summary="Cost and GPU time", responses=documented(401, 403, 404, 422, 503))
 async def get_usage(
     caller: Reader,
     context: ContextOf,
@@ -44,6 +45,10 @@ async def get_usage(
             json_schema_extra={"pattern": GROUP_PATTERN},
         ),
     ] = "job",
+    job: Annotated[
+        str | None,
+        Query(max_length=100, description="Only of the job with this id", examples=[example_id("job")]),
+    ] = None,
     begin: Begin = None,
     end: End = None,
     limit: Limit = 1000,
@@ -51,7 +56,8 @@ async def get_usage(
     """From the ledger, to the micro-dollar, the most expensive groups first (days: by date, in UTC).
 
     What booting and idle machines cost are lines of their own, under the job that they booted for, or that left them
-    last. What does not fit into `limit` lines is in `rest`.
+    last. By size the key is how many GPUs a run held, smallest first; what booted or was idle has no size, and `key` is
+    null. What does not fit into `limit` lines is in `rest`.
     """
     used = await report_usage(
         context.database,
@@ -61,6 +67,7 @@ async def get_usage(
         to_ms=_ms(end),
         limit=limit,
         now_ms=context.clock.now_ms(),
+        job_id=None if job is None else known_id(job, "job", "job"),
     )
     total = used.total
     lines = [

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from app.control.context import ControlContext
 from app.control.each import each, each_by_itself
+from app.control.kept_gpus import KeptGpus
 from app.core.board import Board
 from app.core.lending import REST_MS, TAKE_MS, Lent, lend
 from app.core.model.health import Chore
@@ -28,6 +29,7 @@ class Lender:
 
     def __init__(self, context: ControlContext) -> None:
         self._context = context
+        self._kept = KeptGpus(context)
         self._declined_until_ms: dict[str, int] = {}
         self._lent_until_ms: dict[str, int] = {}  # by the job that it was lent to, which has so long to take it
         self.wake_at_ms: int | None = None  # when to look again, whatever happens
@@ -42,6 +44,7 @@ class Lender:
         """Lend and give back what this decision has left. What fails is this chore's alone: it is tried again with the
         next decision, and no decision is made for it."""
         self.wake_at_ms = None
+        await each_by_itself(self._context, Chore.LEND, [plan], lambda _plan: self._kept.look(), named=_all)
         await each_by_itself(self._context, Chore.LEND, [plan], lambda it: self._lend(snapshot, it), named=_all)
 
     async def _lend(self, snapshot: Snapshot, plan: Plan) -> None:

@@ -1,7 +1,8 @@
 """Whose GPUs of a machine are lent to a job that waits, and when they are given back (ADR 0096). Pure.
 
-A job that is `elastic` asks for a number of GPUs and goes on with fewer while somebody waits for one of them: a GPU at
-a time from whoever has most there, and never the last one. What nobody waits for it has back.
+A job that is `elastic` asks for a number of GPUs, or for a range, and goes on with fewer while somebody waits for one:
+a GPU at a time from whoever has most there, never the last one, and of a range never what it needs to begin. What
+nobody waits for it has, up to what it asks for.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ TAKE_MS = 30_000  # a job that has not taken what is free for it by then waits f
 
 @dataclass(frozen=True, slots=True)
 class ElasticRun:
-    """A run whose training can change its GPUs, and whose owner lends them. `own`: as many as its job asks for.
-    `changed_ms`: since when it holds what it holds. `broken`: GPUs on which no process of it could begin."""
+    """A run whose training can change its GPUs, and whose owner lends them. `own`: as many as its job may have;
+    `least`: as few as it may be left with, for whoever waits. `changed_ms`: since when it holds what it holds.
+    `broken`: GPUs on which no process of it could begin."""
 
     run_id: str
     job_id: str
@@ -36,6 +38,7 @@ class ElasticRun:
     own: int
     changed_ms: int
     broken: tuple[int, ...] = ()
+    least: int = 1
 
     def is_settled(self, now_ms: int) -> bool:
         """Whether its training uses what it is to use, and nothing else, and has done so for a while."""
@@ -86,7 +89,7 @@ def lend(board: Board, runs: Sequence[ElasticRun], waiting: Collection[str], now
             quiet = [one for one in quiet if one[0].place_id != taken[0].run.node_id]
     for place, tenants in quiet:
         if not any(_could_take(place, job, fleet) for job in line):
-            found += _give_back(place, tenants)
+            found += _give_back(board, place, tenants)
     return Lending(tuple(found), frozenset(declined))
 
 
@@ -126,10 +129,10 @@ def _sizes_without(tenants: Sequence[ElasticRun], count: int) -> list[tuple[Elas
     """Their sizes once so many are taken, one at a time, from whoever has most then; None where they have too few."""
     sizes = {run.run_id: run.held.wanted for run in tenants}
     for _ in range(count):
-        largest = max(tenants, key=lambda run: sizes[run.run_id])
-        if sizes[largest.run_id] <= 1:
+        lenders = [run for run in tenants if sizes[run.run_id] > run.least]
+        if not lenders:
             return None
-        sizes[largest.run_id] -= 1
+        sizes[max(lenders, key=lambda run: sizes[run.run_id]).run_id] -= 1
     return [(run, sizes[run.run_id]) for run in tenants]
 
 
@@ -140,14 +143,25 @@ def _could_take(place: Place, job: JobView, fleet: Fleet) -> bool:
     return is_theirs and place.takes(job)
 
 
-def _give_back(place: Place, tenants: Sequence[ElasticRun]) -> Iterator[Lent]:
-    """One at a time to whoever has fewest of its own."""
+def _give_back(board: Board, place: Place, tenants: Sequence[ElasticRun]) -> Iterator[Lent]:
+    """One at a time to whoever has fewest of its own, and may pay for one more."""
+    most = {run.run_id: _most_paid(board, place, run) for run in tenants}
     sizes = {run.run_id: run.held.wanted for run in tenants}
     for _ in {*place.free_gpus} - {index for run in tenants for index in run.broken}:
-        short = [run for run in tenants if sizes[run.run_id] < run.own]
+        short = [run for run in tenants if sizes[run.run_id] < most[run.run_id]]
         if not short:
             break
         sizes[min(short, key=lambda run: sizes[run.run_id] / run.own).run_id] += 1
     for run in tenants:
         if sizes[run.run_id] > run.held.wanted:
-            yield Lent(run, sizes[run.run_id], None, f"has {sizes[run.run_id]} of its {run.own} GPUs again")
+            told = f"has {sizes[run.run_id]} of its {run.own} GPUs, which nobody else waits for"
+            yield Lent(run, sizes[run.run_id], None, told)
+
+
+def _most_paid(board: Board, place: Place, run: ElasticRun) -> int:
+    """As many of its own as the job's limit per hour allows there. Of a job that is not seen: what it has."""
+    job = board.jobs.get(run.job_id)
+    if job is None:
+        return run.held.wanted
+    prices = (place.price_per_hour.micros * count // max(1, place.gpu_count) for count in range(1, run.own + 1))
+    return sum(job.caps.allows_hourly(price) for price in prices)

@@ -138,6 +138,21 @@ class Market:
         view = self._images.get((offer.provider, image)) or ImageView(offer.provider, image, image)
         return None if view.state == ImageState.READY else view
 
+    def pieces(self, job: JobView, like: Offer) -> list[Offer]:
+        """The offers of the same pool and kind that the job may have, with at most as many GPUs as it asks for."""
+        same = like.provider, like.tier, like.region, like.gpu_type, like.gpu_memory_bytes, like.spot_only
+        return [
+            offer
+            for offer in self._fits(job)
+            if (offer.provider, offer.tier, offer.region, offer.gpu_type, offer.gpu_memory_bytes, offer.spot_only)
+            == same
+            and offer.gpu_count <= job.resources.gpus_max
+            and offer.key not in job.avoided_offers
+            and offer.key not in job.unreached_offers
+            and is_for(job, offer)
+            and self._may_pay(job, offer)
+        ]
+
     def too_dear(self, job: JobView) -> TooDear | None:
         """What stands in the way when offers fit and limits or budgets of the job allow none; None otherwise."""
         fitting = [offer for offer in self._fits(job) if is_for(job, offer)]

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 MOST_GPUS = 8  # of one training that changes them
+LEAST = "gpus_least"  # of a job's stored resources: it asked for a range, and this is the fewest it may be left with
 
 
 @dataclass(frozen=True, slots=True)

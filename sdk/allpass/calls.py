@@ -256,6 +256,10 @@ def list_checkpoints(job_id: str, cursor: str | None = None) -> Call[Page[jobs.C
     return Call("GET", _job(job_id, "checkpoints"), Page[jobs.Checkpoint], query=_query(cursor=cursor))
 
 
+def list_sizes(job_id: str, cursor: str | None = None) -> Call[Page[jobs.JobSize]]:
+    return Call("GET", _job(job_id, "sizes"), Page[jobs.JobSize], query=_query(limit=1000, cursor=cursor))
+
+
 def list_checkpoint_files(job_id: str, checkpoint_id: str, cursor: str | None = None) -> Call[Page[jobs.FileLink]]:
     path = _job(job_id, "checkpoints", _id(checkpoint_id, "checkpoint"), "files")
     return Call("GET", path, Page[jobs.FileLink], query=_query(cursor=cursor))
@@ -322,8 +326,10 @@ def list_audit(cursor: str | None = None) -> Call[Page[access.AuditEntry]]:
     return Call("GET", "/v1/audit", Page[access.AuditEntry], query=_query(limit=PAGE_LIMIT, cursor=cursor))
 
 
-def get_usage(group_by: str, *, since: datetime | None, until: datetime | None) -> Call[usage.Usage]:
-    query = _query(group_by=group_by, limit=1000)
+def get_usage(
+    group_by: str, *, since: datetime | None, until: datetime | None, job_id: str | None = None
+) -> Call[usage.Usage]:
+    query = _query(group_by=group_by, limit=1000, job=None if job_id is None else _id(job_id, "job"))
     query |= _query(**{"from": _moment(since, "since"), "to": _moment(until, "until")})
     return Call("GET", "/v1/usage", usage.Usage, query=query)
 

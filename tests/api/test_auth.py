@@ -64,6 +64,7 @@ ROUTES = [
     ("GET", "/v1/jobs/table", "read"),
     ("GET", "/v1/jobs/table/stream?after=no", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/timeline", "read"),
+    ("GET", f"/v1/jobs/{new_id('job')}/sizes", "read"),
     ("GET", f"/v1/sweeps/{new_id('swp')}", "read"),
     ("GET", "/v1/nodes", "read"),
     ("GET", "/v1/pressure", "read"),

@@ -10,13 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from allpass.wire.jobs import Job, Timeline
+from allpass.wire.jobs import Job, JobSize, Timeline
 from app.api.context import ApiContext
+from app.api.cursors import text_cursor
 from app.core.model.job import JobEnd, JobState, PauseReason
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunEnd, RunState
 from app.db.runs.live_runs import close_allocations
-from app.db.tables import jobs, nodes, offers, provider_operations, run_jobs, runs
+from app.db.tables import allocations, job_events, jobs, nodes, offers, provider_operations, run_jobs, runs
 from tests.api.builders import add_job, add_ledger_line, add_run
 from tests.api.conftest import Tenant, error_of
 from tests.conftest import ManualClock
@@ -94,7 +95,7 @@ async def test_what_belongs_to_another_project_does_not_exist(
     job_id = await add_job(context, tenant)
     assert await listed(stranger) == []
     for http, one in ((stranger.http, job_id), (tenant.http, new_id("job")), (tenant.http, "job_1")):
-        for path in ("", "/events", "/logs", "/metrics", "/checkpoints", "/artifacts", "/timeline"):
+        for path in ("", "/events", "/logs", "/metrics", "/checkpoints", "/artifacts", "/timeline", "/sizes"):
             error_of(await http.get(f"/v1/jobs/{one}{path}"), 404, "not_found")
         error_of(await http.get(f"/v1/jobs/{one}/checkpoints/{new_id('ckpt')}/files"), 404, "not_found")
         error_of(await http.post(f"/v1/jobs/{one}/cancel"), 404, "not_found")
@@ -233,6 +234,34 @@ async def test_the_timeline_tells_each_stay_with_its_cost(
     assert told.stays[1].resumed_from_step == 88
     assert (told.running_ms, told.waiting_ms) == (200_000, 100_000)
     assert told.all_serverless == 210_000  # its boot of 10 s and 200 s, at 0.001 dollars a second
+
+
+async def test_sizes_are_told_page_by_page(tenant: Tenant, context: ApiContext) -> None:
+    """Oldest first, with what it cost an hour; a cursor that is none of ours is refused."""
+    job_id = await add_job(context, tenant, state=JobState.RUNNING, epoch=1)
+    node = {"node_gpu_count": 4, "node_price_micros_per_hour": 4_000_000}
+    run_id, node_id = await add_run(context, tenant, job_id, gpu_indices=(0, 1, 2, 3), **node)
+    async with context.database.transaction() as connection:
+        await close_allocations(connection, run_id, now_ms=T0_MS + 50)
+        three = {"run_id": run_id, "node_id": node_id, "gpu_indices": [0, 1, 2], "from_ms": T0_MS + 50}
+        await connection.execute(allocations.insert().values(id=new_id("aloc"), **three))
+        lent = {"run_id": run_id, "gpus": 3, "gpus_before": 4, "to_job_id": "job_x"}
+        said = {"kind": "gpus_lent", "message": "lends 1 of 1 GPU that job_x waits for", "at_ms": T0_MS + 20}
+        await connection.execute(job_events.insert().values(job_id=job_id, position=1, data=lent, **said))
+    path, found, cursor = f"/v1/jobs/{job_id}/sizes", [], None
+    for _ in range(2):
+        body = (await tenant.http.get(path, params={"limit": 1} | ({"cursor": cursor} if cursor else {}))).json()
+        found += [JobSize.model_validate(one) for one in body["data"]]
+        cursor = body["next_cursor"]
+    assert cursor is None
+    assert [(one.gpus, one.gpus_before, one.price_per_hour, one.why, one.for_job_id) for one in found] == [
+        (4, None, 4_000_000, "begun", None),
+        (3, 4, 3_000_000, "lent", "job_x"),
+    ]
+    assert (found[0].to_at, found[1].to_at) == (found[1].from_at, None)
+    for wrong in ("aloc_1", text_cursor("no"), text_cursor(f"-1 {new_id('aloc')}"), text_cursor("1 x")):
+        error = error_of(await tenant.http.get(path, params={"cursor": wrong}), 422, "invalid_input")
+        assert error["param"] == "cursor"
 
 
 async def test_without_a_serverless_stay_todays_offer_is_the_comparison(

@@ -84,6 +84,25 @@ async def test_the_row_says_what_the_template_asked_for(
     assert (row.state, row.epoch, row.row_version, row.event_position) == ("queued", 0, 1, 1)
 
 
+async def test_a_range_of_gpus_is_an_elastic_job(tenant: Tenant, context: ApiContext) -> None:
+    """It asks for the least, may have the most, and is elastic whether it says so or not. One number twice is none."""
+    for gpu in ({"count": 2, "max_count": 8}, {"count": 2, "max_count": 2}):
+        assert (
+            await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "template": {"gpu": gpu}})
+        ).status_code == 201
+    said = {"gpu": {"count": 2, "max_count": 8}, "elastic": True}
+    assert (await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id, "template": said})).status_code == 201
+    wide, fixed, same = sorted(await all_rows(context, jobs), key=lambda row: str(row.id))
+    for row in (wide, same):
+        assert {name: row.resources.get(name) for name in ("gpus_min", "gpus_max", "gpus_least")} == {
+            "gpus_min": 2,
+            "gpus_max": 8,
+            "gpus_least": 2,
+        }
+        assert (row.elastic, row.template["elastic"]) == (True, True)
+    assert (fixed.elastic, fixed.resources["gpus_max"], "gpus_least" in fixed.resources) == (False, 2, False)
+
+
 async def test_an_empty_template_gets_the_defaults(tenant: Tenant, context: ApiContext, clock: ManualClock) -> None:
     """One GPU of any type, the app's name, the default deadline (marked as inferred) and checkpoint interval."""
     assert (await tenant.http.post("/v1/jobs", json={"app_id": tenant.app_id})).status_code == 201
@@ -116,7 +135,18 @@ async def test_a_submission_wakes_the_control_loop(tenant: Tenant, context: ApiC
         ({"template": {"training": {"batch_size": -4}}}, "template.training.batch_size", "-4"),
         ({"template": {"training": {"batchsize": 4}}}, "template.training.batchsize", "no such field"),
         ({"template": {"gpu": {"count": 4, "max_count": 2}}}, "template.gpu", "max_count (2) is below count (4)"),
-        ({"template": {"gpu": {"count": 1, "max_count": 8}}}, "template.gpu.max_count", "8 has no effect yet: a job"),
+        ({"template": {"gpu": {"count": 1, "max_count": 9}}}, "template.gpu.max_count", "9 are too many: a training"),
+        ({"template": {"gpu": {"max_count": 65}}}, "template.gpu.max_count", "less than or equal to 64"),
+        (
+            {"template": {"gpu": {"count": 1, "max_count": 8}, "elastic": False}},
+            "template",
+            "elastic: false keeps the number of GPUs, and gpu.max_count (8) lets the job have 1 to 8; leave",
+        ),
+        (
+            {"template": {"gpu": {"count": 1, "max_count": 8}, "nodes": 2}},
+            "template.gpu.max_count",
+            "keeps its GPUs: leave out gpu.max_count",
+        ),
         ({"template": {"priority_class": "cheap"}}, "template.priority_class", "'guaranteed' or 'spot'"),
         (
             {"template": {"priority_class": "spot", "placement": {"locked": True}}},

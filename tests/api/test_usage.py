@@ -27,7 +27,7 @@ from tests.seeds import GIB, T0_MS, seed_node, seed_run
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-GROUPINGS = ("job", "app", "label:team", "key", "day", "provider", "tier")
+GROUPINGS = ("job", "app", "label:team", "key", "day", "provider", "tier", "size")
 LINES = st.lists(
     st.tuples(
         st.sampled_from(["run", "boot", "idle"]),
@@ -157,6 +157,37 @@ async def test_costs_by_the_key_that_submitted(tenant: Tenant, context: ApiConte
         await charge(context, tenant, place, "run", 0, HOUR_MS, micros)
     lines = (await used(tenant, group_by="key")).lines
     assert [(x.key, x.name, x.cost) for x in lines] == [(key_id, "old", 7), (None, None, 4)]
+
+
+async def test_costs_of_a_job_by_the_number_of_its_gpus(tenant: Tenant, context: ApiContext) -> None:
+    """Also where another has had as many. With what it did not hold, it is all that the job cost."""
+    first, second, _ = await fleet(context, tenant)
+    async with context.database.transaction() as connection:
+        whole = update(allocations).where(allocations.c.run_id == first[1])
+        await connection.execute(whole.values(from_ms=T0_MS, to_ms=T0_MS + HOUR_MS))
+        four = {"run_id": first[1], "node_id": first[2], "gpu_indices": [0, 1, 2, 3], "from_ms": T0_MS + HOUR_MS}
+        await connection.execute(allocations.insert().values(id="aloc_4", **four))
+    await charge(context, tenant, first, "boot", 0, 0, 7)
+    await charge(context, tenant, first, "run", 0, HOUR_MS, 1_000_001)
+    await charge(context, tenant, first, "run", HOUR_MS, HOUR_MS, 2_000_002)
+    await charge(context, tenant, second, "run", 0, HOUR_MS, 500)
+    told = await used(tenant, group_by="size", job=first[0])
+    assert [(one.key, one.payer, one.cost, one.gpu_ms // HOUR_MS) for one in told.lines] == [
+        ("2", "run", 1_000_001, 2),
+        ("4", "run", 2_000_002, 4),
+        (None, "boot", 7, 0),
+    ]
+    assert told.cost == 3_000_010
+    everybody = await used(tenant, group_by="size")
+    assert [(one.key, one.cost) for one in everybody.lines] == [("2", 1_000_501), ("4", 2_000_002), (None, 7)]
+    assert (await used(tenant, group_by="tier", job=second[0])).cost == 500
+
+
+@pytest.mark.parametrize("job", ["job_01MCC5RM000000000009", "nothing", "x" * 100])
+async def test_costs_of_a_job_that_is_not_there(tenant: Tenant, job: str) -> None:
+    """Another project's neither."""
+    response = await tenant.http.get("/v1/usage", params={"group_by": "size", "job": job})
+    assert job in error_of(response, 404, "not_found")["message"]
 
 
 async def leave(context: ApiContext, place: tuple[str, str, str], at_ms: int) -> None:

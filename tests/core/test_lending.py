@@ -73,6 +73,15 @@ def test_whoever_has_most_lends_first_and_nobody_the_last(gpus: int, then: dict[
     assert sizes(asked([machine("node_a", 6, a, b)], [a, b], [waits("job_w", gpus)])) == then
 
 
+def test_of_a_range_what_it_needs_is_never_lent() -> None:
+    """Whoever has more above its least lends first; where nobody has enough, nothing is lent."""
+    a, b = elastic("a", 0, 1, 2, 3, least=3), elastic("b", 4, 5, 6)
+    assert sizes(asked([machine("node_a", 7, a, b)], [a, b], [waits("job_w", 3)])) == {"run_a": 3, "run_b": 1}
+    assert sizes(asked([machine("node_a", 7, a, b)], [a, b], [waits("job_w", 4)])) == {}
+    fixed = elastic("a", 0, 1, 2, 3, least=4)
+    assert sizes(asked([machine("node_a", 4, fixed)], [fixed], [waits("job_w")])) == {}
+
+
 def test_what_is_free_already_is_not_lent() -> None:
     a = elastic("a", 0, 1)
     assert sizes(asked([machine("node_a", 4, a)], [a], [waits("job_w", 3)])) == {"run_a": 1}
@@ -137,6 +146,18 @@ def test_what_nobody_waits_for_comes_back() -> None:
     assert {one.to_job_id for one in found.lent} == {None}
     assert asked(nodes, [a, b], [waits("job_w", 3)]).lent == ()
     assert sizes(asked([machine("node_a", 16, a, b)], [a, b], [])) == {"run_a": 4, "run_b": 4}
+
+
+def test_it_grows_by_no_more_than_it_may_pay_for() -> None:
+    """A job that asks for a range, on a rented machine with room: up to its limit per hour."""
+    a = elastic("a", 0, own=8)
+    nodes = [machine("node_a", 8, a, price_per_hour=Money.usd(16))]
+    board = board_of(nodes, [a], [])
+    assert {one.gpus for one in lend(board, [a], set(), NOW_MS).lent} == {8}
+    board.put_job(replace(board.jobs["job_a"], caps=Caps(max_hourly=Money.usd(7))))
+    assert {one.gpus for one in lend(board, [a], set(), NOW_MS).lent} == {3}
+    board.put_job(replace(board.jobs["job_a"], caps=Caps(max_hourly=Money.usd(2))))
+    assert lend(board, [a], set(), NOW_MS).lent == ()
 
 
 def test_a_gpu_that_is_broken_is_not_tried_again() -> None:

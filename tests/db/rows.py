@@ -49,7 +49,16 @@ _OF_PROJECT = [
     "secrets",
     "usage",
 ]
-_OF_JOB = ("", "/timeline", "/explain", "/events", "/checkpoints", "/artifacts", "/metrics")  # a log is no row
+_OF_JOB = (
+    "",
+    "/timeline",
+    "/sizes",
+    "/explain",
+    "/events",
+    "/checkpoints",
+    "/artifacts",
+    "/metrics",
+)  # a log is no row
 # Numbers that the database gives go on behind those that were loaded.
 _COUNT_ON = """
     DO $$ DECLARE one record; BEGIN

@@ -14,9 +14,10 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 import allpass
+from allpass.errors import Conflict
 from tests.e2e import browser as browsing
 from tests.e2e.browser import Visitor
-from tests.e2e.service import Service
+from tests.e2e.service import Service, until
 
 pytestmark = [
     pytest.mark.stack,
@@ -39,6 +40,23 @@ with open(os.environ["ALLPASS_METRICS_FILE"], "a") as file:
 folder = os.environ["ALLPASS_OUTPUT_DIR"]
 os.makedirs(folder, exist_ok=True)
 open(os.path.join(folder, "page.html"), "w").write("<script>window.hurt=1</script>")
+"""
+
+
+# Code that changes its GPUs by the two files that say so, without torch: allpass.training.elastic does the same.
+FOLLOWS = """
+import json, os, time
+told = None
+with open(os.environ["ALLPASS_METRICS_FILE"], "a", buffering=1) as file:
+    for step in range(1, 4000):
+        with open(os.environ["ALLPASS_GPUS_FILE"]) as wanted:
+            names = json.load(wanted)
+        if names != told:
+            told = names
+            gpus = {"used": names, "leaving": [], "refused": []}
+            file.write(json.dumps({"step": step, "training": {"gpus": gpus}}) + "\\n")
+        file.write(json.dumps({"step": step, "loss": 1 / step}) + "\\n")
+        time.sleep(0.05)
 """
 
 
@@ -149,6 +167,49 @@ def test_what_a_job_uses_of_its_machine_stands_apart(visit: Visitor, service: Se
     assert (visit.accessible(), visit.overflow()) == ([], [])
     service.wait_for_end(job)
     assert {name for point in job.metrics() for name in point.values} == {"loss"}
+
+
+def test_how_many_gpus_a_job_had_is_shown_over_time(visit: Visitor, service: Service, tmp_path: Path) -> None:
+    """With who wanted it; for a job whose GPUs have not changed there is nothing to show. What each size cost is, in
+    all, what the job cost."""
+    script = tmp_path / "follows.py"
+    script.write_text(FOLLOWS)
+    app = allpass.build("follows", "ada", code=script, client=service.client)
+    job = app.run(template={"gpu": {"count": 1, "max_count": 2, "type": "A100"}, "start": "now"}, soft_deadline="6hr")
+    visit.sign_in(browsing.key_of(service))
+    page = visit.see(f"#/jobs/{job.id}")
+    service.wait_for(job, "it runs", lambda info: info.step > 5)
+    browsing.expect(page.get_by_role("heading", name="Where it has been")).to_be_visible()
+    browsing.expect(page.get_by_role("heading", name="Its GPUs over time")).to_have_count(0)
+    job.cancel()
+    two = app.run(template={"gpu": {"count": 2, "type": "A100"}, "start": "now"}, soft_deadline="6hr")
+    service.wait_for(two, "it runs", lambda info: info.step > 5)
+    until("it can be resized", lambda: resized(two, 1))
+    service.wait_for(two, "one GPU", lambda info: info.where is not None and info.where.gpu_count == 1)
+    page = visit.see(f"#/jobs/{two.id}")
+    shown = page.get_by_role("region", name="Its GPUs over time")
+    browsing.expect(shown).to_contain_text("its owner wants it on 1 GPU, not 2")
+    browsing.expect(shown.locator(".sizes-step")).to_have_count(2)
+    browsing.expect(shown.locator(".sizes tbody tr")).to_have_count(2)
+    assert (visit.accessible(), visit.overflow()) == ([], [])
+    two.cancel()
+    info = service.wait_for_end(two)
+    sizes = [(one.gpus, one.gpus_before, one.why) for one in service.client.sizes(two.id)]
+    assert sizes == [(2, None, "begun"), (1, 2, "asked")], service.story(two)
+    until("its meter is closed", lambda: service.client.usage("size", job_id=two.id).open_nodes == 0)
+    used = service.client.usage("size", job_id=two.id)
+    assert {line.key for line in used.lines if line.payer == "run"} == {"1", "2"}
+    assert sum(line.cost for line in used.lines if line.payer != "idle") == two.info().cost >= info.cost
+
+
+def resized(job: allpass.Job, gpus: int) -> bool:
+    """Once its code has said which it uses."""
+    try:
+        job.resize(gpus)
+    except Conflict as error:
+        assert error.code == "not_elastic"
+        return False
+    return True
 
 
 def test_a_connection_that_is_lost_comes_back_by_itself(visit: Visitor, service: Service) -> None:

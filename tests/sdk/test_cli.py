@@ -168,7 +168,7 @@ def test_json_shapes_are_the_wire_models(live: FakeService) -> None:
     live.add_event(job["id"], "submitted")
     live.metrics[job["id"]] = [{"step": 1, "at": "2030-01-01T00:00:00Z", "values": {"loss": 0.5, "lr": 1.0}}]
     assert json.loads(finished("ps", "--json"))[0]["id"] == job["id"]
-    assert set(json.loads(finished("show", job["id"], "--json"))) == {"job", "timeline", "last_lines"}
+    assert set(json.loads(finished("show", job["id"], "--json"))) == {"job", "timeline", "sizes", "last_lines"}
     assert json.loads(finished("events", job["id"], "--json"))[0]["kind"] == "submitted"
     assert json.loads(finished("metrics", job["id"], "-m", "loss", "--json"))[0]["values"] == {"loss": 0.5}
     assert [one["step"] for one in json.loads(finished("checkpoints", job["id"], "--json"))] == [10, 20]

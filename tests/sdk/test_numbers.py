@@ -82,6 +82,12 @@ def test_usage_is_asked_for_with_its_time(client: Client, server: Server) -> Non
     assert len(server.asked) == 1
 
 
+def test_usage_is_asked_for_of_one_job(client: Client, server: Server) -> None:
+    """By how many GPUs it has had, for instance."""
+    client.usage("size", job_id="job_1")
+    assert server.query() == {"group_by": "size", "job": "job_1"}
+
+
 def test_lists_walk_their_pages(client: Client, server: Server) -> None:
     """Offers and matches come from every page, with the same filters each time."""
     assert len(list(client.offers(gpu_type="A100", max_price=900_000))) == 2
@@ -133,6 +139,19 @@ def test_cost_prints_lines_that_add_up(wired: Server) -> None:
     assert datetime.now(UTC) - datetime.fromisoformat(wired.query()["from"]) >= timedelta(days=7)
     assert json.loads(call("cost", "--json").stdout)["cost"] == 4_600_000
     assert "(3 more)" in call("cost", "-n", "1").stdout
+
+
+def test_cost_by_size_is_in_the_order_of_sizes(wired: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no run held comes last; the job is asked for."""
+    lines = [
+        {"key": key, "name": None, "payer": payer, "cost": cost, "gpu_ms": 3_600_000}
+        for key, payer, cost in (("4", "run", 3_000_000), ("16", "run", 5), ("1", "run", 9), (None, "idle", 7))
+    ]
+    monkeypatch.setitem(USAGE, "lines", lines)
+    printed = call("cost", "--by", "size", "--job", "job_1").stdout
+    found = [line.split()[0] for line in printed.splitlines() if line.strip()]
+    assert found[:5] == ["GPUS", "1", "4", "16", "(idle"]
+    assert wired.query() == {"group_by": "size", "job": "job_1"}
 
 
 def test_offers_prints_prices_per_gpu(wired: Server) -> None:

@@ -274,7 +274,7 @@ def test_the_template_says_what_admission_needs() -> None:
         ({"training": {"steps": 5}}, "training.steps"),
         ({"model": {"name": "x"}}, "model"),
         ({"gpu": {"count": 9}}, "gpu.count"),
-        ({"gpu": {"count": 2, "max_count": 4}}, "gpu.max_count"),
+        ({"gpu": {"count": 2, "max_count": 9}}, "gpu.max_count"),
     ],
 )
 def test_a_template_may_not_say_what_the_recipe_fills_in(template: dict[str, Any], where: str) -> None:

@@ -27,11 +27,19 @@ def test_it_is_sent_for_so_many_gpus_and_trained_by_itself(count: int) -> None:
     assert ("gpus" in plan_fields(packed, None)["layout"]) == (count > 1), "older servers are asked as ever"
 
 
+def test_one_of_a_range_is_trained_by_itself() -> None:
+    """It may have several GPUs later on."""
+    packed = pack({"model": "m"}, ROWS, template=load_template({"gpu": {"count": 1, "max_count": 8}}))
+    assert (packed.template.gpu.max_count, packed.template.elastic, packed.template.sharing) == (8, True, False)
+
+
 @pytest.mark.parametrize(
     ("gpu", "settings", "where", "what", "fix"),
     [
         ({"count": 9}, {}, "gpu.count", "trains on at most 8 GPUs of each machine", '"count": 8'),
-        ({"count": 2, "max_count": 4}, {}, "gpu.max_count", "of a job does not change", '"max_count": 2'),
+        ({"count": 2, "max_count": 9}, {}, "gpu.max_count", "trains on at most 8 GPUs of each", '"max_count": 8'),
+        ({"count": 1, "max_count": 4}, {"batch_size": 3}, "gpu.max_count", "4 GPUs have no work", '"max_count": 3'),
+        ({"count": 1, "max_count": 4}, {"micro_batch": 8}, "gpu.max_count", "no work with 2 parts", "micro_batch=4"),
         ({"count": 4}, {"batch_size": 3}, "gpu.count", "4 GPUs have no work with 3 rows in a step", '"count": 3'),
         ({"count": 4}, {"micro_batch": 8}, "gpu.count", "no work with 2 parts in a step, of 8 rows", "micro_batch=4"),
         ({"count": 2}, {"micro_batch": 16}, "gpu.count", "2 GPUs have no work with 1 part in a step", "micro_batch=8"),

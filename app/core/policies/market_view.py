@@ -24,7 +24,7 @@ class MarketView:
         self.serverless = board.serverless
         self.own = board.own
         self.serverful = board.serverful
-        self._taken: Counter[tuple[str, str]] = Counter()  # GPUs of hosts that several offers share
+        self.taken: Counter[tuple[str, str]] = Counter()  # GPUs of hosts that several offers share
         self._closed = reasons.closed_providers(board.closed)
 
     def may(self, kind: ActionKind) -> bool:
@@ -53,8 +53,8 @@ class MarketView:
         if not offer.shared_gpus:
             return
         host = offer.provider, offer.host
-        self._taken[host] += offer.gpu_count
-        left = offer.shared_gpus - self._taken[host]
+        self.taken[host] += offer.gpu_count
+        left = offer.shared_gpus - self.taken[host]
         gone = {one for one in self.own.offers if (one.provider, one.host) == host and one.gpu_count > left}
         self.own, self.serverful = self.own.without(gone), self.serverful.without(gone)
 

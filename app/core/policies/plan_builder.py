@@ -32,7 +32,7 @@ from app.core.model.plan import (
 )
 from app.core.model.run import RunPurpose
 from app.core.model.snapshot import JobView, NodeView, RunView
-from app.core.policies import reasons
+from app.core.policies import ranges, reasons
 from app.core.policies.market_view import MarketView
 from app.core.policies.placement import Place
 from app.core.policies.weighing import is_patient, move_cost, settles
@@ -71,6 +71,7 @@ class PlanBuilder:
     def plan(self, policy: str, **signals: float) -> Plan:
         """All that was decided. `signals` are added to the counts that every policy tells."""
         done = self._done
+        self._widen()
         return Plan(
             policy=policy,
             actions=(*done.merges, *done.starts, *done.assigns, *done.moves, *done.provisions, *done.releases),
@@ -100,6 +101,13 @@ class PlanBuilder:
     def has_waited_enough(self, job: JobView) -> bool:
         """Whether the job's owner lets it wait no longer for something cheaper."""
         return queue.has_waited_enough(job, self.now_ms)
+
+    def _widen(self) -> None:
+        """Jobs that ask for a range of GPUs have what is left over of the pool that they begin on."""
+        if not any(ranges.is_range(self.board.jobs[one.job_id]) for one in self._done.starts):
+            return
+        waiting = [job for job in self.board.each_placeable() if self.wants_node(job)]
+        self._done.starts = ranges.widened(self._done.starts, self.board, waiting, self.outlook.taken)
 
     # What a job can be given
 

@@ -57,7 +57,7 @@ async def ask_for_more(connection: AsyncConnection, job_id: str, resources: Reso
     await connection.execute(
         update(jobs)
         .where(jobs.c.id == job_id)
-        .values(resources=asdict(resources), memory_retries=jobs.c.memory_retries + 1)
+        .values(resources=jobs.c.resources.concat(asdict(resources)), memory_retries=jobs.c.memory_retries + 1)
     )
 
 

@@ -32,7 +32,8 @@ _EVER_MS, _FOR_EVER_MS = literal(0, BigInteger), literal(2**62, BigInteger)
 
 
 class Grouping(StrEnum):
-    """What usage is summed by. LABEL takes the name of a label; KEY is the API key that submitted the job."""
+    """What usage is summed by. LABEL takes the name of a label; KEY is the API key that submitted the job; SIZE is how
+    many GPUs a run held."""
 
     JOB = "job"
     APP = "app"
@@ -41,6 +42,7 @@ class Grouping(StrEnum):
     DAY = "day"
     PROVIDER = "provider"
     TIER = "tier"
+    SIZE = "size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +73,27 @@ async def sum_usage(
     grouping: Grouping,
     *,
     label: str = "",
+    job_id: str | None = None,
     from_ms: int | None,
     to_ms: int | None,
     limit: int,
 ) -> UsageTotal:
-    """The ledger lines that begin in [from_ms, to_ms), by group and payer: in one statement, so of one moment."""
-    groups = _groups(grouping, label, _lines(project_id, from_ms, to_ms))
+    """The ledger lines that begin in [from_ms, to_ms), by group and payer: in one statement, so of one moment.
+
+    `job_id`: those of one job, with what stood idle after it. Of a size only what runs held has a key.
+    """
+    groups = _groups(grouping, label, _lines(project_id, from_ms, to_ms), job_id)
     totals = (
         func.count().over().label("row_count"),
         cast(func.sum(groups.c.cost).over(), BigInteger).label("cost_total"),
         cast(func.sum(groups.c.gpu_ms).over(), BigInteger).label("gpu_ms_total"),
         cast(func.sum(case((groups.c.payer == Payer.IDLE, groups.c.cost), else_=0)).over(), BigInteger).label("idle"),
     )
-    first = [groups.c.key] if grouping is Grouping.DAY else [desc(groups.c.cost), groups.c.key.nulls_last()]
+    orders: dict[Grouping, list[ColumnElement[Any]]] = {
+        Grouping.DAY: [groups.c.key],
+        Grouping.SIZE: [cast(groups.c.key, BigInteger).nulls_last()],
+    }
+    first = orders.get(grouping, [desc(groups.c.cost), groups.c.key.nulls_last()])
     found = (await connection.execute(select(groups, *totals).order_by(*first, groups.c.payer).limit(limit))).all()
     rows = tuple(UsageRow(row.key, row.name, Payer(row.payer), row.cost, row.gpu_ms) for row in found)
     if not found:
@@ -118,7 +128,7 @@ def _lines(project_id: str, from_ms: int | None, to_ms: int | None) -> Subquery:
     wanted += [] if from_ms is None else [ledger.c.from_ms >= from_ms]
     wanted += [] if to_ms is None else [ledger.c.from_ms < to_ms]
     lines = (
-        select(ledger, func.coalesce(held.c.gpus * part, 0).label("gpus"))
+        select(ledger, func.coalesce(held.c.gpus * part, 0).label("gpus"), held.c.gpus.label("size"))
         .outerjoin(
             held,
             and_(
@@ -168,12 +178,14 @@ def _owned(lines: Subquery) -> Subquery:
     return select(*rest, owner.label("job_id")).subquery("owned")
 
 
-def _groups(grouping: Grouping, label: str, lines: Subquery) -> Subquery:
+def _groups(grouping: Grouping, label: str, lines: Subquery, job_id: str | None = None) -> Subquery:
     """Cost and GPU time by key and payer. `name` is what people call the key, where that is something else."""
     nothing = cast(null(), Text)
-    source: FromClause = lines
-    if grouping in (Grouping.JOB, Grouping.APP, Grouping.LABEL, Grouping.KEY):
+    is_by_job = grouping in (Grouping.JOB, Grouping.APP, Grouping.LABEL, Grouping.KEY)
+    if is_by_job or job_id is not None:
         lines = _owned(lines)
+    source: FromClause = lines
+    if is_by_job:
         source = lines.outerjoin(jobs, jobs.c.id == lines.c.job_id).outerjoin(apps, apps.c.id == jobs.c.app_id)
     if grouping is Grouping.KEY:
         source = source.outerjoin(api_keys, api_keys.c.id == jobs.c.key_id)
@@ -186,11 +198,14 @@ def _groups(grouping: Grouping, label: str, lines: Subquery) -> Subquery:
         Grouping.DAY: (day, nothing),
         Grouping.PROVIDER: (lines.c.provider, nothing),
         Grouping.TIER: (lines.c.tier, nothing),
+        Grouping.SIZE: (case((lines.c.payer == Payer.RUN, cast(lines.c.size, Text))), nothing),
     }
     key, name = keys[grouping]
     keyed = select(
         key.label("key"), name.label("name"), lines.c.payer, lines.c.amount_micros, lines.c.gpu_ms
     ).select_from(source)
+    if job_id is not None:
+        keyed = keyed.where(lines.c.job_id == job_id)
     of = keyed.subquery("keyed")
     cost = cast(func.sum(of.c.amount_micros), BigInteger)
     gpu_ms = cast(func.round(func.sum(of.c.gpu_ms)), BigInteger)

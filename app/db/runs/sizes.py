@@ -17,7 +17,7 @@ from app.core.model.money import Money
 from app.core.model.move import OPEN_MOVE_STATES
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunState
-from app.core.resizing import GpusHeld, GpusTold
+from app.core.resizing import LEAST, GpusHeld, GpusTold
 from app.db import notify
 from app.db.tables import allocations, jobs, moves, nodes, run_jobs, runs
 from app.db.transitions import bump_desired
@@ -27,13 +27,15 @@ _INDICES = ("used", "leaving", "refused")
 
 @dataclass(frozen=True, slots=True)
 class SizedJob:
-    """A locked job: what it asks for, and what its GPUs may cost per hour."""
+    """A locked job: what it asks for, and what its GPUs may cost per hour. `least`: of one that asks for a range, the
+    fewest that it may be left with."""
 
     job_id: str
     state: JobState
     pause_reason: PauseReason | None
     resources: Resources
     max_hourly: Money | None
+    least: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ async def sized_job(connection: AsyncConnection, job_id: str, project_id: str) -
         None if row.pause_reason is None else read_as(PauseReason, row.pause_reason),
         codec.decode_row(Resources, row.resources),
         None if row.max_hourly_micros is None else Money(row.max_hourly_micros),
+        _number(row.resources, LEAST),
     )
 
 
@@ -115,7 +118,8 @@ async def sized_run(connection: AsyncConnection, run_id: str) -> SizedRun | None
 
 
 async def elastic_runs(connection: AsyncConnection) -> list[ElasticRun]:
-    """Those that train, can change their GPUs, and whose owners lend them. Rows that make no sense are left out."""
+    """Those that train, can change their GPUs and do, and whose owners lend them. Rows that make no sense are left
+    out."""
     moving = exists().where(moves.c.job_id == jobs.c.id, moves.c.state.in_(OPEN_MOVE_STATES))
     rows = await connection.execute(
         select(
@@ -126,7 +130,7 @@ async def elastic_runs(connection: AsyncConnection) -> list[ElasticRun]:
         .join(run_jobs, run_jobs.c.run_id == runs.c.id)
         .join(jobs, (jobs.c.id == run_jobs.c.job_id) & (jobs.c.epoch == run_jobs.c.epoch))
         .where(
-            *(runs.c.state == RunState.RUNNING, runs.c.gpus_told.is_not(None)),
+            *(runs.c.state == RunState.RUNNING, runs.c.gpus_told.is_not(None), runs.c.keeps_gpus_ms.is_(None)),
             *(jobs.c.elastic, jobs.c.state == JobState.RUNNING, jobs.c.pause_reason.is_(None), ~moving),
         )
         .order_by(runs.c.id)
@@ -136,19 +140,31 @@ async def elastic_runs(connection: AsyncConnection) -> list[ElasticRun]:
 
 def _elastic_run(row: Any) -> ElasticRun | None:
     told = gpus_told(row.gpus_told)
-    own = row.resources.get("gpus_min") if isinstance(row.resources, dict) else None
-    if told is None or type(own) is not int or not row.gpu_indices:
+    own = _most(row.resources)
+    if told is None or own is None or not row.gpu_indices:
         return None
     held = gpus_held(row.gpu_indices, row.wanted_gpus, row.resources)
-    return ElasticRun(row.id, row.job_id, row.node_id, held, told, own, row.from_ms, broken_gpus(row.gpus_told))
+    least = min(own, max(1, _number(row.resources, LEAST) or 1))
+    broken = broken_gpus(row.gpus_told)
+    return ElasticRun(row.id, row.job_id, row.node_id, held, told, own, row.from_ms, broken, least)
 
 
 def gpus_held(indices: Any, wanted: int | None, resources: Any) -> GpusHeld:
-    """`wanted` None: as many as its job asks for."""
+    """`wanted` None: as many as its job may have."""
     held = tuple(indices)
-    asked = resources.get("gpus_min") if isinstance(resources, dict) else None
-    count = wanted if wanted is not None else asked
+    count = wanted if wanted is not None else _most(resources)
     return GpusHeld(held, max(1, min(count, len(held))) if type(count) is int else len(held))
+
+
+def _most(resources: Any) -> int | None:
+    """As many GPUs as a job may have, by its row; None for a row that makes no sense."""
+    asked = _number(resources, "gpus_min")
+    return None if asked is None else max(asked, _number(resources, "gpus_max") or 0)
+
+
+def _number(resources: Any, name: str) -> int | None:
+    found = resources.get(name) if isinstance(resources, dict) else None
+    return found if type(found) is int else None
 
 
 def gpus_told(row: Any) -> GpusTold | None:
@@ -175,8 +191,9 @@ async def set_run_size(
 ) -> None:
     """What a locked run holds and is to use from now on. What it held until now is kept as such: it is what is paid
     for. Its agent is told, and what was decided on the machine's free GPUs is stale."""
+    wanted = {"wanted_gpus": to.wanted, "wanted_ms": now_ms}
     await connection.execute(
-        update(runs).where(runs.c.id == run.run_id).values(wanted_gpus=to.wanted, row_version=runs.c.row_version + 1)
+        update(runs).where(runs.c.id == run.run_id).values(**wanted, row_version=runs.c.row_version + 1)
     )
     if to.indices != run.held.indices:
         of = allocations.c

@@ -31,6 +31,8 @@ runs = Table(
     Column("facts", JSONB),  # what its code told of itself: layout, peak memory, library versions
     Column("learned", Boolean, nullable=False, server_default=text("false")),
     Column("wanted_gpus", Integer),  # so many of those that it holds; NULL: as many as its job asked for
+    Column("wanted_ms", MS),  # since when
+    Column("keeps_gpus_ms", MS),  # since when it is known to keep what it holds, whatever it is to use
     Column("evicted_for_job_id", ID),  # it was asked to leave for this guaranteed job
     # Of a job on several machines: each has a run, all but the first with the run that leads them.
     Column("member_of", ID),

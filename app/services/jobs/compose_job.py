@@ -20,6 +20,7 @@ from allpass.wire.jobs import JobRequest, SweepRequest
 from allpass.wire.template import Template
 from app.core.model.job import PriorityClass
 from app.core.model.money import Money
+from app.core.resizing import LEAST, MOST_GPUS
 from app.db.apps.versions import AppVersion
 from app.db.jobs.submissions import NewJob, OneJob, RequestedJob, StatedJob
 from app.errors import InvalidInput
@@ -143,10 +144,10 @@ def _refuse_what_has_no_effect(template: Template) -> None:
         )
     if template.nodes > 1:
         _refuse_on_several(template)
-    if gpu.max_count not in (None, gpu.count):
+    if gpu.is_range and gpu.max_count is not None and gpu.max_count > MOST_GPUS:
         raise InvalidInput(
-            f"template.gpu.max_count: {gpu.max_count} has no effect yet: a job gets gpu.count ({gpu.count}) GPUs; "
-            "leave it out",
+            f"template.gpu.max_count: {gpu.max_count} are too many: a training that changes its GPUs has at most "
+            f"{MOST_GPUS}, of one machine; say {MOST_GPUS}, or leave it out",
             param="template.gpu.max_count",
         )
 
@@ -159,6 +160,7 @@ def _refuse_on_several(template: Template) -> None:
     placement = template.placement
     for field, is_asked, why in (
         ("priority_class", template.priority_class == "spot", "leaves no machine to others: leave out spot"),
+        ("gpu.max_count", template.gpu.is_range, "keeps its GPUs: leave out gpu.max_count"),
         ("elastic", template.elastic, "keeps its GPUs: leave out elastic"),
         ("kind", template.kind == "interactive", "does not start on serverless: leave out interactive"),
         ("placement.affinity", bool(placement.affinity), "has machines of its own: leave out affinity"),
@@ -200,7 +202,7 @@ def _resources(template: Template, base_image: str | None, predicted: Predicted)
     return to_json(
         {
             "gpus_min": gpu.count,
-            "gpus_max": (gpu.max_count or gpu.count) if template.elastic else gpu.count,
+            "gpus_max": gpu.max_count or gpu.count,
             "gpu_type": gpu.type,
             "gpu_memory_bytes_min": _least_bytes(gpu.memory_gb, predicted),
             "cpus_min": template.cpus,
@@ -209,6 +211,7 @@ def _resources(template: Template, base_image: str | None, predicted: Predicted)
         }
         | ({"gpu_memory_bytes_by_type": predicted.by_type} if predicted.by_type else {})
         | ({"nodes": template.nodes} if template.nodes > 1 else {})
+        | ({LEAST: gpu.count} if gpu.is_range else {})
     ).decode()
 
 

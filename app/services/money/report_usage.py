@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.db.engine import Database
+from app.db.jobs.reads import find_job
 from app.db.money.usage import Grouping, UsageTotal, open_meters, sum_usage
-from app.errors import InvalidInput
+from app.errors import InvalidInput, NotFound
 
 _LABEL = "label:"
-ACCEPTED = "job, app, label:NAME, key, day, provider, tier"
-GROUP_PATTERN = r"^(job|app|key|day|provider|tier|label:[\s\S]+)$"
+ACCEPTED = "job, app, label:NAME, key, day, provider, tier, size"
+GROUP_PATTERN = r"^(job|app|key|day|provider|tier|size|label:[\s\S]+)$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +31,18 @@ async def report_usage(
     to_ms: int | None,
     limit: int,
     now_ms: int,
+    job_id: str | None = None,
 ) -> Usage:
-    """Cost and GPU time by group and payer. Raises InvalidInput for another grouping, and for times in disorder."""
+    """Cost and GPU time by group and payer, of the project or of one job. Raises InvalidInput for another grouping, and
+    for times in disorder; NotFound where there is no such job."""
     grouping, label = parse_grouping(group_by)
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
         raise InvalidInput("from: is not before `to`", param="from")
     async with database.transaction() as connection:
-        total = await sum_usage(
-            connection, project_id, grouping, label=label, from_ms=from_ms, to_ms=to_ms, limit=limit
-        )
+        if job_id is not None and await find_job(connection, project_id, job_id) is None:
+            raise NotFound(f"there is no job {job_id!r} in this project")
+        times = {"from_ms": from_ms, "to_ms": to_ms}
+        total = await sum_usage(connection, project_id, grouping, label=label, job_id=job_id, limit=limit, **times)
         over = to_ms is not None and to_ms <= now_ms
         return Usage(total, 0 if over else await open_meters(connection, project_id))
 

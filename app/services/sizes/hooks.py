@@ -8,6 +8,7 @@ from app.core.resizing import GpusTold, after_told, in_words
 from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.runs.desired_state import LiveRun
+from app.db.runs.kept_gpus import set_kept
 from app.db.runs.live_runs import lock_run
 from app.db.runs.sizes import SizedRun, set_gpus_told, set_run_size, sized_run
 from app.db.transitions import Event, add_job_event
@@ -37,6 +38,8 @@ async def take_gpus_told(connection: Connection, ids: IdSource, run_id: str, tol
     if run is None or run.told == told:
         return
     await set_gpus_told(connection, run, told)
+    if run.told is None:  # whatever was thought of its code, it says which GPUs it uses
+        await set_kept(connection, run_id, now_ms=None)
     if run.asked is not None:  # else nobody waits for any of them, and all stay as they were rented
         await _settle(connection, ids, run, told, now_ms=now_ms)
     for event in _events(run, told):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from typing import Any
 
 from app.core.model.job import TERMINAL_JOB_STATES
 from app.core.model.money import Money
 from app.core.model.node import NodeState
 from app.core.model.run import RunState
-from app.core.resizing import MOST_GPUS, GpusHeld, is_settled, resized
+from app.core.resizing import LEAST, MOST_GPUS, GpusHeld, is_settled, resized
 from app.db.connection import Connection
 from app.db.decisions.enactment import held_gpus
 from app.db.jobs.steering import change_job
@@ -29,8 +30,9 @@ NOT_ELASTIC, NO_ROOM = "not_elastic", "no_room"
 async def resize_job(
     connection: Connection, ids: IdSource, project_id: str, job_id: str, gpus: int, *, now_ms: int
 ) -> None:
-    """From now on the job asks for so many GPUs, wherever it begins next. Where it runs it goes on with them from one
-    of its next steps, if its training can change them: it gets more at once, and gives others up when it has left them.
+    """From now on the job asks for so many GPUs, wherever it begins next; of a range that is the most. Where it runs it
+    goes on with so many from one of its next steps, if its training can change them: it gets more at once, and gives
+    others up when it has left them.
 
     A job that asks for so many already stays as it is. Raises NotFound; InvalidInput; and Conflict for a job that is
     over, moving or about to change its GPUs already, whose training keeps the GPUs that it began with (`not_elastic`),
@@ -44,18 +46,24 @@ async def resize_job(
     if job.state in TERMINAL_JOB_STATES:
         raise Conflict(f"{job_id} has {job.state}: it asks for no GPUs any more")
     run = await _run_of(connection, job)
-    if job.resources.gpus_min == gpus and (run is None or run.held.wanted == gpus):
+    if job.resources.gpus_max == gpus and (run is None or run.held.wanted == gpus):
         return
     if run is None:
         check_count(gpus, await recent_offers(connection, now_ms=now_ms, max_age_ms=_OFFERS_MS), "gpus")
     elif run.held.wanted != gpus:
         await _resize(connection, ids, job, run, gpus, now_ms=now_ms)
-    asks = replace(job.resources, gpus_min=gpus, gpus_max=gpus)
-    await change_job(connection, job_id, {"resources": asdict(asks)})
-    before = job.resources.gpus_min if run is None else run.held.wanted
+    await change_job(connection, job_id, {"resources": _asks(job, gpus)})
+    before = job.resources.gpus_max if run is None else run.held.wanted
     data = {"gpus": gpus, "gpus_before": before, **({} if run is None else {"run_id": run.run_id})}
     told = f"its owner wants it on {gpus} GPU{'s' * (gpus != 1)}, not {before}"
     await add_job_event(connection, job_id, Event("resize_asked", told, data), now_ms=now_ms)
+
+
+def _asks(job: SizedJob, gpus: int) -> dict[str, Any]:
+    """What its row asks for from now on. Of a range this is the most; it begins on fewer where there are no more."""
+    least = gpus if job.least is None else min(job.least, gpus)
+    asks = asdict(replace(job.resources, gpus_min=least, gpus_max=gpus))
+    return asks if job.least is None else {**asks, LEAST: job.least}
 
 
 async def _run_of(connection: Connection, job: SizedJob) -> SizedRun | None:

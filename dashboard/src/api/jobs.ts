@@ -114,6 +114,21 @@ export interface Stay extends Where {
   cost: number;
 }
 
+/** From when to when a run of a job held so many GPUs. `gpus_before` null: it began with these. */
+export interface JobSize {
+  run_id: string;
+  node_id: string;
+  gpu_type: string;
+  gpus: number;
+  gpus_before: number | null;
+  price_per_hour: number;
+  from_at: string;
+  to_at: string | null;
+  why: "begun" | "asked" | "lent" | "returned" | "refused" | "unknown";
+  text: string;
+  for_job_id: string | null;
+}
+
 export interface Timeline {
   stays: Stay[];
   waiting_ms: number;

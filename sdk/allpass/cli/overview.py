@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allpass.cli import job_options, results, screen, words
+from allpass.cli import job_options, job_sizes, results, screen, words
 from allpass.cli.live import redraw
 from allpass.cli.screen import Cell, Column
 from allpass.cli.session import connect
@@ -53,7 +53,7 @@ def ps(
 def show(
     job_id: JobId,
     as_json: Annotated[
-        bool, typer.Option("--json", help='{"job": ..., "timeline": ..., "last_lines": text|null}.')
+        bool, typer.Option("--json", help='{"job": ..., "timeline": ..., "sizes": [...], "last_lines": text|null}.')
     ] = False,
 ) -> None:
     """Example: allpass show job_01JD9K3W0A4T6Z8X2C5V
@@ -63,15 +63,18 @@ def show(
     with connect() as client:
         job = client.get_job(job_id)
         timeline = client.timeline(job_id)
+        sizes = job_sizes.read(client, job_id)
         end = _last_lines(client, job) if job.status == "failed" else None
     if as_json:
-        plain = {"job": job.model_dump(mode="json"), "timeline": timeline.model_dump(mode="json"), "last_lines": end}
-        screen.print_json(plain)
+        plain = {"job": job.model_dump(mode="json"), "timeline": timeline.model_dump(mode="json")}
+        told = [one.model_dump(mode="json") for one in sizes]
+        screen.print_json({**plain, "sizes": told, "last_lines": end})
         return
     if end:
         typer.echo(end + "\n")
     _print_job(job)
     _print_timeline(timeline)
+    job_sizes.print_table(sizes)
     _print_next(job)
 
 

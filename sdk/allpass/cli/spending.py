@@ -25,20 +25,22 @@ _NOBODY = {"boot": "(booting)", "idle": "(idle machines)", "orphan": "(orphans)"
 
 def cost(
     by: Annotated[
-        str, typer.Option("--by", help="job, app, label:NAME, key (who submitted), day, provider or tier.")
+        str, typer.Option("--by", help="job, app, label:NAME, key (who submitted), day, provider, tier, size (GPUs).")
     ] = "job",
+    job: Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only what this job cost, by its id.")] = None,
     since: Annotated[str | None, typer.Option(help="7d, 12h, or an instant: 2026-12-01T00:00Z.")] = None,
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many lines, the dearest first.")] = 30,
     as_json: Annotated[bool, typer.Option("--json", help="The object of GET /v1/usage.")] = False,
 ) -> None:
     """Example: allpass cost --by app --since 7d
 
-    Say what was spent and on what, to the micro-dollar, and how much of it was for machines that stood idle: after
-    a job had left them, or before any came. That counts for that job; what was rented ahead is a line of its own.
+    Say what was spent and on what, to the micro-dollar (by size: on how many GPUs), and how much of it was for machines
+    that stood idle: after a job had left them, or before any came. That counts for that job; what was rented ahead is
+    a line of its own.
     """
     start = None if since is None else _instant(since, datetime.now(timezone.utc))
     with connect() as client:
-        used = client.usage(by, since=start)
+        used = client.usage(by, since=start, job_id=job)
     if as_json:
         screen.print_json(used)
         return
@@ -111,9 +113,9 @@ def _as_spot(one: Offer) -> str:
 
 
 def _print_usage(used: Usage, by: str, count: int) -> None:
-    columns = [Column(by.upper()), Column("NAME", flexible=True), Column("PAYER", rank=1)]
+    columns = [Column("GPUS" if by == "size" else by.upper()), Column("NAME", flexible=True), Column("PAYER", rank=1)]
     columns += [Column("COST", right=True), Column("IDLE", right=True), Column("GPU-HOURS", right=True)]
-    lines = _folded(used.lines)
+    lines = _folded(used.lines, by)
     idle = {line.key: line.cost for line in used.lines if line.payer == "idle"}
     rows: list[list[Cell | str]] = [
         [
@@ -139,13 +141,16 @@ def _print_usage(used: Usage, by: str, count: int) -> None:
     typer.echo(f"  total {words.money(used.cost)} for {_hours(used.gpu_ms)} GPU-hours{so_far}")
 
 
-def _folded(lines: Sequence[UsageLine]) -> list[UsageLine]:
-    """One line for each job (or app, label, day ...), whoever paid; the dearest first. What is nobody's stays apart."""
+def _folded(lines: Sequence[UsageLine], by: str) -> list[UsageLine]:
+    """One line for each job (or app, label, day ...), whoever paid; the dearest first, sizes by their number. What is
+    nobody's stays apart."""
     found: dict[tuple[str | None, str], UsageLine] = {}
     for line in lines:
         same = line.key, line.payer if line.key is None else ""
         known = found.get(same)
         found[same] = line if known is None else _together(known, line)
+    if by == "size":
+        return sorted(found.values(), key=lambda line: (line.key is None, int(line.key or 0)))
     return sorted(found.values(), key=lambda line: -line.cost)
 
 

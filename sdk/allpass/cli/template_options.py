@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from allpass.wire.template import Template
 
 TemplateFile = Annotated[Path | None, typer.Option("--template", "-t", help="JSON or YAML; see schema template.")]
-Gpu = Annotated[str | None, typer.Option("--gpu", metavar="TYPE[:N]", help="H100, A100-80GB:2, or 4 for any four.")]
+Gpu = Annotated[
+    str | None,
+    typer.Option("--gpu", metavar="TYPE[:N]", help="H100, A100-80GB:2, 4 for any four, A100:1-8 for 1 up to 8."),
+]
 Elastic = Annotated[
     bool,
     typer.Option("--elastic", help="Lend GPUs, all but one, to jobs that wait for them, until they end."),
@@ -60,7 +63,11 @@ Checkpoints = Annotated[
 ]
 Labels = Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="key=value, to find it again.")]
 
-_GPU = re.compile(r"(?:(?P<type>[A-Za-z][^:]*?)(?:[:x](?P<count>-?\d+))?|(?P<alone>\d+)(?:x(?P<of>[A-Za-z].*))?)")
+_RANGE = r"(?:\s*-\s*(?P<{}>\d+))?"
+_GPU = re.compile(
+    rf"(?:(?P<type>[A-Za-z][^:]*?)(?:[:x](?P<count>-?\d+){_RANGE.format('most')})?"
+    rf"|(?P<alone>\d+){_RANGE.format('most_alone')}(?:x(?P<of>[A-Za-z].*))?)"
+)
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]i?B?)?", re.IGNORECASE)
 _GB = {"k": 1e-6, "m": 1e-3, "g": 1.0, "t": 1e3, "ki": 1024e-9, "mi": 1024**2 * 1e-9, "gi": 1024**3 * 1e-9,
        "ti": 1024**4 * 1e-9}  # fmt: skip
@@ -146,7 +153,7 @@ def pairs(option: str, texts: Sequence[str], *, twice: str | None = None, exampl
 
 
 def gpu_fields(text: str) -> dict[str, Any]:
-    """H100, H100:2, 2xH100, and 4 for any four."""
+    """H100, H100:2, 2xH100, 4 for any four, and H100:1-8 for one up to eight."""
     found = _GPU.fullmatch(text.strip())
     if found is None:
         raise CommandFailed(f"--gpu: {text!r} is not a type, or TYPE:COUNT", hint="--gpu H100:2", code=WRONG_USAGE)
@@ -160,7 +167,17 @@ def gpu_fields(text: str) -> dict[str, Any]:
     if not 1 <= count <= 64:
         raise CommandFailed(f"--gpu: {count} is not from 1 to 64 GPUs", hint="--gpu H100:2", code=WRONG_USAGE)
     named = {} if gpu_type is None or gpu_type.lower() in _ANY else {"type": gpu_type.strip()}
-    return {**named, "count": count}
+    told = found["most"] or found["most_alone"]
+    return {**named, "count": count, "max_count": None if told is None else _most(text, count, int(told))}
+
+
+def _most(text: str, count: int, most: int) -> int:
+    if most < count:
+        of = f"{most}-{count}"
+        raise CommandFailed(f"--gpu: {text!r} ends below where it begins", hint=f"--gpu H100:{of}", code=WRONG_USAGE)
+    if most > 64:
+        raise CommandFailed(f"--gpu: {most} is not from 1 to 64 GPUs", hint=f"--gpu H100:{count}-8", code=WRONG_USAGE)
+    return most
 
 
 def gigabytes(text: str) -> float:

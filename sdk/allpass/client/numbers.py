@@ -22,13 +22,19 @@ class NumberMethods(Blocking):
     """Of `Client`."""
 
     def usage(
-        self, group_by: str = "job", *, since: datetime | None = None, until: datetime | None = None
+        self,
+        group_by: str = "job",
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        job_id: str | None = None,
     ) -> wire.Usage:
-        """Cost and GPU time from the ledger, by "job", "app", "label:NAME", "key", "day", "provider" or "tier".
+        """Cost and GPU time from the ledger, by "job", "app", "label:NAME", "key", "day", "provider", "tier" or
+        "size" (how many GPUs runs held).
 
-        `since` counts, `until` does not; both are instants with their zone.
+        `since` counts, `until` does not; both are instants with their zone. `job_id`: of this job alone.
         """
-        return self._call(calls.get_usage(group_by, since=since, until=until))
+        return self._call(calls.get_usage(group_by, since=since, until=until, job_id=job_id))
 
     def offers(
         self,
@@ -107,10 +113,15 @@ class AsyncNumberMethods(Awaited):
     """Of `AsyncClient`: as `NumberMethods`, awaited."""
 
     async def usage(
-        self, group_by: str = "job", *, since: datetime | None = None, until: datetime | None = None
+        self,
+        group_by: str = "job",
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        job_id: str | None = None,
     ) -> wire.Usage:
         """As `Client.usage`."""
-        return await self._call(calls.get_usage(group_by, since=since, until=until))
+        return await self._call(calls.get_usage(group_by, since=since, until=until, job_id=job_id))
 
     def offers(
         self,

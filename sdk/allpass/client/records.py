@@ -69,6 +69,10 @@ class RecordMethods(Blocking):
         """Where the job has been, and what each stay cost."""
         return self._call(calls.get_timeline(job_id))
 
+    def sizes(self, job_id: str) -> Iterator[wire_jobs.JobSize]:
+        """How many GPUs its runs held from when to when, oldest first, and why that changed."""
+        return self._each(flows.every(self._protocol, lambda cursor: calls.list_sizes(job_id, cursor)))
+
 
 class AsyncRecordMethods(Awaited):
     """Of `AsyncClient`: as `RecordMethods`, awaited."""
@@ -113,6 +117,10 @@ class AsyncRecordMethods(Awaited):
 
     async def timeline(self, job_id: str) -> wire_jobs.Timeline:
         return await self._call(calls.get_timeline(job_id))
+
+    def sizes(self, job_id: str) -> AsyncIterator[wire_jobs.JobSize]:
+        """As `Client.sizes`."""
+        return self._each(flows.every(self._protocol, lambda cursor: calls.list_sizes(job_id, cursor)))
 
 
 def _links_of(job_id: str, checkpoint_id: str | None) -> Callable[[str | None], calls.Call[Page[wire_jobs.FileLink]]]:

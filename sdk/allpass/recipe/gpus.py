@@ -14,20 +14,19 @@ MOST_GPUS = 8  # of one machine
 def problems_of(template: Template, recipe: Recipe) -> list[Problem]:
     """Why a recipe cannot be trained on these, or would leave some of them without work."""
     gpu, nodes = template.gpu, template.nodes
-    if gpu.max_count is not None and gpu.max_count != gpu.count:
-        return [Problem("gpu.max_count", "the number of GPUs of a job does not change", f'"max_count": {gpu.count}')]
-    if gpu.count > MOST_GPUS:
+    name, most = ("max_count", gpu.max_count or 0) if gpu.is_range else ("count", gpu.count)
+    if most > MOST_GPUS:
         what = f"the recipe trains on at most {MOST_GPUS} GPUs of each machine"
-        return [Problem("gpu.count", what, f'"count": {MOST_GPUS}, and "nodes" for more machines')]
+        return [Problem(f"gpu.{name}", what, f'"{name}": {MOST_GPUS}, and "nodes" for more machines')]
     if nodes > 1 and template.elastic:
         return [Problem("elastic", "a training on several machines keeps its GPUs", "leave out elastic, or nodes")]
-    count = gpu.count * nodes
+    count = most * nodes
     work = _work_of(recipe, count)
     if count <= work.parts:
         return []
     on = f"{count} GPUs" if nodes == 1 else f"{count} GPUs of {nodes} machines"
     what = f"{on} have no work with {work.words}"
-    return [Problem("gpu.count" if nodes == 1 else "nodes", what, _instead(template, recipe, work.parts))]
+    return [Problem(f"gpu.{name}" if nodes == 1 else "nodes", what, _instead(template, recipe, name, most))]
 
 
 class _Work(NamedTuple):
@@ -45,11 +44,12 @@ def _work_of(recipe: Recipe, count: int) -> _Work:
     return _Work(recipe.accumulation, f"{parts} in a step, of {recipe.rows_at_once} rows")
 
 
-def _instead(template: Template, recipe: Recipe, parts: int) -> str:
+def _instead(template: Template, recipe: Recipe, name: str, most: int) -> str:
     """The first thing to say otherwise: fewer GPUs, or a step that has more parts."""
-    count = template.gpu.count * template.nodes
+    count = most * template.nodes
     if recipe.batch_size >= count:
         return f"micro_batch={recipe.batch_size // count}"
     if template.nodes == 1:
-        return f'"count": {recipe.batch_size}, or batch_size={count}'
-    return f'"nodes": {max(1, parts // template.gpu.count)}, or batch_size={count}'
+        return f'"{name}": {recipe.batch_size}, or batch_size={count}'
+    parts = _work_of(recipe, count).parts
+    return f'"nodes": {max(1, parts // most)}, or batch_size={count}'

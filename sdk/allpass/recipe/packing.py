@@ -276,7 +276,7 @@ def _filled(
     }
     if recipe.learns_pairs or recipe.adapter is not None or recipe.export != "adapter" or recipe.push_to is not None:
         filled["sharing"] = False  # a training in common begins, learns and ends as both jobs' does
-    if template.gpu.count > 1 or template.nodes > 1:
+    if template.gpu.count > 1 or template.gpu.is_range or template.nodes > 1:
         filled["sharing"] = False  # it is a single process's
     if recipe.target is not None:
         ((name, value),) = recipe.target.items()

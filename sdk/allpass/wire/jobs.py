@@ -379,6 +379,26 @@ class Timeline(Response):
     repeated_ms: int = 0
 
 
+class JobSize(Response):
+    """From when to when a run of the job held so many GPUs of a machine. `to_at` null: now.
+
+    `why`: begun (its run began with so many), asked (by its owner), lent (some are given to `for_job_id`, which waits),
+    returned (nobody else waits for them), refused (no process could begin on one), unknown (nothing is on record).
+    """
+
+    run_id: str
+    node_id: str
+    gpu_type: str
+    gpus: int
+    gpus_before: int | None = Field(description="of the same run; null: it began with these")
+    price_per_hour: MicroUsd
+    from_at: datetime
+    to_at: datetime | None
+    why: Literal["begun", "asked", "lent", "returned", "refused", "unknown"]
+    text: str
+    for_job_id: str | None
+
+
 class Node(Response):
     id: str
     provider: str

@@ -65,12 +65,23 @@ _FORM = re.compile(r"(?<=\d)(?:[-_ ](?:SXM\d?|PCIE|NVL)|!)$", re.IGNORECASE)
 
 
 class GpuRequest(Request):
-    """GPUs of the job. Without `type`, any GPU with at least `memory_gb` will do."""
+    """GPUs of the job. Without `type`, any GPU with at least `memory_gb` will do.
+
+    With `max_count` the job asks for a range: it begins on `count` GPUs or more, and never has fewer.
+    """
 
     count: Whole = Field(1, ge=1, le=64)
     max_count: Annotated[int, Field(ge=1, le=64), Unguessed] | None = Field(
-        None, description="kept for elastic jobs, which are not there yet: no other than count is taken"
+        None,
+        description="the most that it may have; default: count. With more than count the job is elastic: on a pool it "
+        "begins on as many as are free there, and what it has above count it lends to jobs that wait. At most 8",
     )
+
+    @property
+    def is_range(self) -> bool:
+        """Whether the job may have more GPUs than it needs."""
+        return self.max_count is not None and self.max_count > self.count
+
     type: GpuType | None = Field(
         None, description="e.g. A100, H100, L40S, RTX4090; A100-80GB is an A100 with at least 80 GB"
     )
@@ -278,7 +289,8 @@ class Template(Request):
         False,
         description="while jobs of the project wait for GPUs of its machine, it lends them all but one; what nobody "
         "waits for it has back. Of the built-in fine-tuning and of code that uses allpass.training.elastic, whose "
-        "results do not change; other code keeps its GPUs",
+        "results do not change; other code keeps its GPUs. With gpu.max_count it lends what it has above gpu.count: "
+        "then this need not be said",
     )
     sharing: Flag = True
     checkpoint_interval_s: Annotated[int, Field(ge=1, le=86_400), Unguessed] | None = None
@@ -304,6 +316,18 @@ class Template(Request):
         description="names of the project's secrets that the script finds in its environment",
     )
     labels: dict[Name, Label] = Field(default_factory=dict, max_length=64)
+
+    @model_validator(mode="after")
+    def _range_is_elastic(self) -> Template:
+        gpu = self.gpu
+        if gpu.is_range and "elastic" in self.model_fields_set and not self.elastic:
+            raise ValueError(
+                f"elastic: false keeps the number of GPUs, and gpu.max_count ({gpu.max_count}) lets the job have "
+                f"{gpu.count} to {gpu.max_count}; leave elastic out, or gpu.max_count"
+            )
+        if gpu.is_range:
+            self.elastic = True
+        return self
 
     @model_validator(mode="after")
     def _each_variable_once(self) -> Template:

@@ -16,8 +16,8 @@ class UsageLine(Response):
     `payer`: run (a job's GPUs), boot (before a machine rented for the job was ready), idle (nobody held the GPUs),
     orphan (a machine that nobody owned, until it was found and ended).
     Idle time counts for the job that left the machine last before, and before any came for the one that it was rented
-    for. `key` is null for what belongs to no group: a machine that was rented ahead, a job without the label, and one
-    whose API key was not noted.
+    for. `key` is null for what belongs to no group: a machine that was rented ahead, a job without the label, one
+    whose API key was not noted, and by size what no run held.
     """
 
     key: str | None

@@ -12,6 +12,7 @@ from app.core.model.job import JobState, PauseReason, Resources
 from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunState
+from app.core.size_history import Size
 from app.db.decisions.snapshots import read_snapshot
 from app.db.jobs.reads import places_of
 from app.db.learning.calibrations import runs_to_learn
@@ -21,6 +22,7 @@ from app.db.reading.job_records import run_heads
 from app.db.reading.placements import stays_of
 from app.db.tables import allocations, job_events, jobs, nodes, runs
 from app.errors import AllpassError, Conflict, InvalidInput, NotFound
+from app.services.reading.list_sizes import list_sizes
 from app.services.sizes.resize_job import resize_job
 from tests.seeds import resources_json, seed_job, seed_run
 from tests.services.agents.conftest import Place, Stage
@@ -105,6 +107,40 @@ async def events(stage: Stage, place: Place) -> list[tuple[str, str]]:
     return [(row.kind, row.message) for row in found if row.kind.startswith(("resize", "gpus"))]
 
 
+async def asks_for_a_range(stage: Stage, place: Place, least: int, most: int) -> None:
+    async with stage.database.transaction() as connection:
+        plain = resources_json(Resources(gpus_min=least, gpus_max=most))
+        columns = {"resources": {**plain, "gpus_least": least}, "elastic": True}
+        await connection.execute(update(jobs).where(jobs.c.id == place.job_id).values(columns))
+
+
+async def test_of_a_range_it_uses_all_that_it_was_begun_with(stage: Stage) -> None:
+    """Up to the most that it asks for; one that asks for a number uses so many, whatever its machine has."""
+    place = await on(stage, 1, held=(0, 1, 2, 3))
+    assert await told(stage, place) == ([0, 1, 2, 3], [0])
+    await asks_for_a_range(stage, place, 1, 3)
+    assert await told(stage, place) == ([0, 1, 2, 3], [0, 1, 2])
+    await asks_for_a_range(stage, place, 2, 8)
+    assert await told(stage, place) == ([0, 1, 2, 3], [0, 1, 2, 3])
+
+
+async def test_another_number_is_the_most_of_a_range(stage: Stage) -> None:
+    """It begins on fewer where that is what there is, and a range it stays: also after a number below its least."""
+    place = await on(stage, 2, held=(0, 1, 2, 3))
+    await asks_for_a_range(stage, place, 2, 4)
+    await says_it_uses(stage, place, 0, 1, 2, 3)
+    found = []
+    for gpus in (3, 1, 4):
+        await resize(stage, place, gpus)
+        await says_it_uses(stage, place, *range(gpus))
+        row = (await stage.row(jobs, place.job_id)).resources
+        found.append((row["gpus_min"], row["gpus_max"], row["gpus_least"], await held(stage, place)))
+    assert found == [(2, 3, 2, [0, 1, 2]), (1, 1, 2, [0]), (2, 4, 2, [0, 1, 2, 3])]
+    before = await all_of(stage, place)
+    await resize(stage, place, 4)
+    assert await all_of(stage, place) == before
+
+
 async def test_more_are_its_own_at_once(stage: Stage) -> None:
     """Nobody else is given them while its training begins on them; its agent is told in the same moment."""
     place = await on(stage, 2)
@@ -155,6 +191,39 @@ async def test_a_run_pays_for_what_it_held(stage: Stage) -> None:
     assert row.spent_micros == 4_000_000 + 1_000_000
     hours = {one.payer: one.gpu_ms / 3_600_000 for one in usage.rows}
     assert hours == {Payer.RUN: 4 + 1, Payer.IDLE: 3}
+
+
+async def test_each_size_is_paid_by_itself(stage: Stage) -> None:
+    """By number of GPUs, to the micro-dollar: with what stood idle they are all that its machine cost, and without it
+    what the job has spent. A price that does not split evenly loses nothing."""
+    place = await on(stage, 4)
+    async with stage.database.transaction() as connection:
+        price = {"price_micros_per_hour": 3_333_331}
+        price |= dict.fromkeys(("billed_from_ms", "ready_ms", "metered_until_ms"), stage.clock.ms)
+        await connection.execute(update(nodes).where(nodes.c.id == place.node_id).values(price))
+    for gpus, seconds in ((3, 1_001), (1, 1_777), (3, 7), (4, 13)):
+        stage.clock.advance(s=seconds)
+        await resize(stage, place, gpus)
+        await says_it_uses(stage, place, *range(gpus))
+    stage.clock.advance(s=101)
+    await says_it_uses(stage, place, 0, 1, 2, 3)
+    async with stage.database.transaction() as connection:
+        await read_meters(connection, [place.node_id], now_ms=stage.clock.ms)
+        spent = (await connection.execute(select(jobs.c.spent_micros).where(jobs.c.id == place.job_id))).scalar_one()
+        asked = {"job_id": place.job_id, "from_ms": None, "to_ms": None, "limit": 10}
+        usage = await sum_usage(connection, place.project_id, Grouping.SIZE, **asked)
+        whole = await sum_usage(connection, place.project_id, Grouping.TIER, from_ms=None, to_ms=None, limit=10)
+    held = {one.key: (one.gpu_ms // 1000, one.cost_micros) for one in usage.rows if one.payer is Payer.RUN}
+    assert {size: seconds for size, (seconds, _) in held.items()} == {
+        "1": 7,
+        "3": 3 * (1_777 + 13),
+        "4": 4 * (1_001 + 101),
+    }
+    assert [one.key for one in usage.rows] == ["1", "3", "4", None]
+    assert sum(cost for _, cost in held.values()) == spent > 0
+    assert usage.cost_micros == whole.cost_micros == spent + usage.idle_micros
+    for size, (seconds, cost) in held.items():
+        assert abs(cost - 3_333_331 * seconds / 4 / 3600) <= 5, size
 
 
 async def test_it_is_one_stay_with_what_it_had_last(stage: Stage) -> None:
@@ -387,3 +456,39 @@ async def test_serverless_machines_have_room_as_others_do(stage: Stage) -> None:
         await connection.execute(update(nodes).where(nodes.c.id == place.node_id).values(tier=Tier.SERVERLESS))
     await resize(stage, place, 2)
     assert (await told(stage, place))[1] == [0, 1]
+
+
+async def sizes_of(stage: Stage, place: Place, after: tuple[int, str] | None = None, limit: int = 100) -> list[Size]:
+    async with stage.database.transaction() as connection:
+        return await list_sizes(connection, place.job_id, after, limit=limit)
+
+
+async def test_its_sizes_are_told_with_their_reasons(stage: Stage) -> None:
+    """From when to when, whoever wanted them; a page at a time says the same as all at once."""
+    place = await on(stage, 4)
+    begun_ms = (await sizes_of(stage, place))[0].held.from_ms
+    stage.clock.advance(s=60)
+    await resize(stage, place, 3)
+    asked = [(one.held.gpus, one.held.to_ms) for one in await sizes_of(stage, place)]
+    assert asked == [(4, None)], "it holds all four until its training has left one"
+    stage.clock.advance(s=5)
+    left_ms = stage.clock.ms
+    await says_it_uses(stage, place, 0, 1, 2)
+    stage.clock.advance(s=30)
+    await resize(stage, place, 4)
+    stage.clock.advance(s=1)
+    await says_it_uses(stage, place, 0, 1, 2, refused=(3,))
+    found = await sizes_of(stage, place)
+    assert [(one.held.gpus, one.held.before, one.why.value) for one in found] == [
+        (4, None, "begun"),
+        (3, 4, "asked"),
+        (4, 3, "asked"),
+        (3, 4, "refused"),
+    ]
+    assert [one.held.from_ms for one in found][:2] == [begun_ms, left_ms]
+    assert [one.held.to_ms for one in found] == [one.held.from_ms for one in found[1:]] + [None]
+    assert found[1].text == "its owner wants it on 3 GPUs, not 4"
+    paged = []
+    while page := await sizes_of(stage, place, (paged[-1].held.from_ms, paged[-1].held.size_id) if paged else None, 1):
+        paged += page
+    assert paged == found

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { Job, JobEvent, Stay, Timeline } from "../../api/jobs";
+import type { Job, JobEvent, JobSize, Stay, Timeline } from "../../api/jobs";
 import { dollars, limitChange, quoted, seconds, spanText, unsavedSteps } from "./changes";
 import { notes, partsOf, verdictOf } from "./cost-parts";
 import { flat, parameterPairs } from "./flat";
@@ -8,6 +8,7 @@ import { safeLink } from "./links";
 import { NO_LINES, severityOf, shownText, withText } from "./log-lines";
 import { metricsOf, thinned } from "./metric-lines";
 import { endInWords, markKind, pauseBefore, storyOf } from "./story";
+import { endOf, hasChanged, stepsOf } from "./size-steps";
 import { layoutOf, ticksOf } from "./timeline-layout";
 
 const T0 = Date.parse("2026-11-21T00:00:00Z");
@@ -156,4 +157,24 @@ describe("parameters", () => {
 
 it("follows links to the web only", () => {
   expect(["https://a.b/c", "/v1/x", "javascript:alert(1)", "data:text/html,x", " javascript:alert(1)", null].map(safeLink)).toEqual(["https://a.b/c", "/v1/x", null, null, null, null]);
+});
+
+describe("its sizes", () => {
+  const size = (from: number, to: number | null, gpus: number, before: number | null): JobSize => ({
+    run_id: "r", node_id: "n", gpu_type: "A100", gpus, gpus_before: before, price_per_hour: 1,
+    from_at: at(from), to_at: to === null ? null : at(to), why: before === null ? "begun" : "lent", text: "", for_job_id: null,
+  });
+  it("are told where they changed in a run", () => {
+    expect(hasChanged([size(0, 50, 4, null), size(60, null, 2, null)])).toBe(false);
+    expect(hasChanged([size(0, 50, 4, null), size(50, null, 3, 4)])).toBe(true);
+  });
+  it("stand on one axis, as high as the most of them", () => {
+    const steps = stepsOf([size(0, 50, 4, null), size(50, 75, 1, 4), size(75, null, 2, 1)], T0 + 100_000);
+    expect(steps.map((one) => [one.left, one.width, one.height])).toEqual([[0, 50, 100], [50, 25, 25], [75, 25, 50]]);
+  });
+  it("never end before they begin, and none are no picture", () => {
+    expect(endOf(size(10, null, 1, null), T0)).toBe(T0 + 10_000);
+    expect(stepsOf([size(10, null, 1, null)], T0)[0]!.width).toBe(0);
+    expect(stepsOf([], T0)).toEqual([]);
+  });
 });

@@ -12,6 +12,7 @@ import type { TabProps } from ".";
 import { Cost } from "./cost";
 import { Explained } from "./explained";
 import { safeLink } from "./links";
+import { Sizes } from "./sizes";
 import { storyOf } from "./story";
 import { StoryTable } from "./story-table";
 import { TimelineView } from "./timeline";
@@ -34,6 +35,7 @@ export function Overview({ job, events }: TabProps) {
       {timeline.value
         ? <Way job={job} timeline={timeline.value} events={events.list} />
         : <NotYet reading={timeline} what="Reading where it has been" />}
+      <Sizes job={job} />
       <div class="columns">
         <section>{explained.value ? <Explained told={explained.value} /> : <NotYet reading={explained} what="Asking why" />}</section>
         <section>{timeline.value && <Cost job={job} timeline={timeline.value} />}</section>

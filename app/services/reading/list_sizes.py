@@ -1,0 +1,15 @@
+"""How many GPUs a job has had over time, and why they changed."""
+
+from __future__ import annotations
+
+from app.core.size_history import Size, explained
+from app.db.connection import Connection
+from app.db.reading.sizes import sizes_after, wishes_of
+
+
+async def list_sizes(connection: Connection, job_id: str, after: tuple[int, str] | None, *, limit: int) -> list[Size]:
+    """Oldest first, of those that come after a (from_ms, id). The caller has checked that the job is of its project."""
+    held = await sizes_after(connection, job_id, after, limit=limit)
+    changed = {one.run_id for one in held if one.before is not None}
+    wishes = await wishes_of(connection, job_id, sorted(changed)) if changed else []
+    return explained(held, wishes)

@@ -1,0 +1,60 @@
+"""That the training of a job keeps its GPUs is told in words, once, and nothing more is asked of it."""
+
+from __future__ import annotations
+
+from app.core.keeping_gpus import FOLLOWED_BY_MS, KeepsGpus, WatchedRun
+from app.core.model.run import RunState
+from app.core.policies.reasons import duration
+from app.core.resizing import GpusHeld
+from app.db.connection import Connection
+from app.db.runs.kept_gpus import has_been_told, set_kept
+from app.db.runs.live_runs import lock_run
+from app.db.runs.sizes import SizedRun, set_run_size, sized_run
+from app.db.transitions import Event, add_job_event
+from app.ports.clock import IdSource
+
+GPUS_KEPT = "gpus_kept"
+_LINES = (
+    "code of your own follows with `from allpass.training import elastic` and `elastic.train(build)` "
+    "(allpass example elastic.py); allpass finetune does by itself"
+)
+
+
+async def tell_kept(connection: Connection, ids: IdSource, watched: WatchedRun, why: KeepsGpus, *, now_ms: int) -> bool:
+    """Whether that was written. False where the run has moved on since it was looked at.
+
+    A GPU that is not left stays the run's: what it was to use is again all that it holds, so that nobody waits for it.
+    """
+    locked = await lock_run(connection, watched.run_id)
+    if locked is None or locked.state is not RunState.RUNNING or locked.job_ids != (watched.job_id,):
+        return False
+    run = await sized_run(connection, watched.run_id)
+    if run is None or run.held != watched.held or run.told != watched.told:
+        return False
+    is_new = why is not KeepsGpus.SILENT or not await has_been_told(connection, watched.job_id)
+    await set_kept(connection, watched.run_id, now_ms=now_ms)
+    if why is KeepsGpus.NOT_LEFT:
+        all_ = GpusHeld(run.held.indices, len(run.held.indices))
+        await set_run_size(connection, run, all_, ids.new("aloc"), now_ms=now_ms)
+    if is_new:
+        data = {"run_id": watched.run_id, "why": why.value, "gpus": len(run.held.indices)}
+        await add_job_event(connection, watched.job_id, Event(GPUS_KEPT, _words(run, why), data), now_ms=now_ms)
+    return True
+
+
+def _words(run: SizedRun, why: KeepsGpus) -> str:
+    count = len(run.held.indices)
+    its = "its 1 GPU" if count == 1 else f"its {count} GPUs"
+    if why is KeepsGpus.SILENT:
+        return f"keeps {its}: it is elastic, and its code does not follow which GPUs it is to use; {_LINES}"
+    used = len(run.told.used) if run.told is not None else 0
+    since = duration(FOLLOWED_BY_MS)
+    if why is KeepsGpus.NOT_LEFT:
+        return (
+            f"keeps {its}: for {since} it was to use {run.held.wanted} and has not left the others, though its code "
+            "says that it can; it lends none in this run. Pause it, resize it and resume it for another number"
+        )
+    return (
+        f"holds {its} and uses {used}, for {since} now: its code has not begun on the others, which are paid for all "
+        "the same. Pause it, resize it and resume it for another number"
+    )

@@ -99,14 +99,15 @@ def evict(
     quotas: PoolQuotas | None = None,
     closed: Collection[str] = (),
     least_run_ms: int,
+    on_nodes: bool = True,
 ) -> Evicting:
     """Who leaves now. `waiting`: the jobs that a decision on this board has left waiting. `closed`: places where
     something is kept for a job already: nobody else is evicted there until it has begun. `least_run_ms`: for how long
-    a job has run at least before it is asked to leave.
+    a job has run at least before it is asked to leave. `on_nodes`: nodes of the job's project are looked at as well.
 
     In a pool with quotas a job within its project's has spot jobs leave, and where these are not enough what other
     projects have borrowed; any other job the spot jobs of its own project alone."""
-    search = _Search(board, runs, hosts, quotas or PoolQuotas.of((), ()), set(closed), least_run_ms)
+    search = _Search(board, runs, hosts, quotas or PoolQuotas.of((), ()), set(closed), least_run_ms, on_nodes)
     known = sorted((job for job in map(board.jobs.get, waiting) if job is not None), key=queue.edf_key)
     found: list[Eviction] = []
     hopeless = set()
@@ -137,7 +138,9 @@ class _Search:
         quotas: PoolQuotas,
         closed: set[str],
         least_run_ms: int,
+        on_nodes: bool,
     ) -> None:
+        self._on_nodes_too = on_nodes
         self._board, self._fleet, self._now_ms = board, Fleet(board), board.now_ms
         self._hosts, self._quotas, self._closed, self._least_run_ms = hosts, quotas, closed, least_run_ms
         may_leave = (run for run in runs if run.is_spot or run.run_id in quotas.borrowed)
@@ -166,7 +169,8 @@ class _Search:
 
     def evict_for(self, job: JobView) -> Eviction | None:
         for borrowed in (False, True):
-            options = [*self._on_nodes(job, borrowed), *self._on_hosts(job, borrowed)]
+            nodes = self._on_nodes(job, borrowed) if self._on_nodes_too else ()
+            options = [*nodes, *self._on_hosts(job, borrowed)]
             best = min(options, key=lambda one: one.rank, default=None)
             if best is not None:
                 return self._taken(job, best)
@@ -210,6 +214,8 @@ class _Search:
         if job.affinity.beside:
             return
         for space in self._hosts:
+            if space.project_id not in ("", job.project_id):
+                continue
             offer = min(
                 (one for one in space.offers if self._may_have(job, one)),
                 key=lambda one: (one.gpu_count, one.key),
@@ -217,7 +223,7 @@ class _Search:
             )
             if offer is None or space.place in self._closed or not self._closed.isdisjoint(space.nodes):
                 continue
-            may_leave = self._leaving(job, offer.region, offer.gpu_count, space.nodes, borrowed)
+            may_leave = self._leaving(job, offer.region, offer.gpu_count, space.nodes, borrowed, space.is_reserved)
             units = [self._unit(space, node_id, may_leave) for node_id in space.nodes]
             spot = [one for one in units if one is not None]
             aside = SetAside(job.job_id, space.place, offer.gpu_count)
@@ -235,15 +241,18 @@ class _Search:
             started_ms=min(run.saving.started_ms for run in runs),
             saved_ms=self._now_ms,
             cost=GrowingCost(sum(self._costs[run.job_id].at(self._now_ms) for run in runs)),
-            protected_until_ms=max(map(self._spared_until_ms, runs)),
+            protected_until_ms=0 if space.is_reserved else max(map(self._spared_until_ms, runs)),
         )
 
     def _leaving(
-        self, job: JobView, pool: str, gpus: int, node_ids: Collection[str], borrowed: bool
+        self, job: JobView, pool: str, gpus: int, node_ids: Collection[str], borrowed: bool, is_reserved: bool = False
     ) -> list[EvictableRun]:
-        """Who there may be ended for the job, where it is to have so many GPUs."""
+        """Who there may be ended for the job, where it is to have so many GPUs. Of what its project has reserved that
+        is every spot job, and nobody else."""
         is_sure = self._quotas.is_sure(pool, job.project_id, gpus)
         there = (run for node_id in node_ids for run in self._on.get(node_id, ()))
+        if is_reserved:
+            return [run for run in there if run.is_spot]
         return [
             run
             for run in there

@@ -139,7 +139,7 @@ class _Keeping:
     def _free_host(self, job: JobView, aside: SetAside, idle: Sequence[NodeView]) -> None:
         """Cut a node for the job where its host has enough that is free; else end nodes there that nobody is on."""
         offers = [one for one in self._offers if one.tier is Tier.OWN and one.host == aside.place]
-        free = max((one.shared_gpus for one in offers if not one.spot_only), default=0)
+        free = max((one.shared_gpus for one in offers if not one.spot_only and is_for(job, one)), default=0)
         fitting = [one for one in offers if offer_fits(job.resources, one) and is_for(job, one)]
         if fitting and self._may_begin(job):
             best = min(fitting, key=lambda one: (one.gpu_count, one.key))

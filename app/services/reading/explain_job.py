@@ -14,6 +14,7 @@ from app.db.jobs.steering import standings_of
 from app.db.merging.merges import MergeRow, newest_merges
 from app.db.reading import explanations
 from app.services.reading.estimate_finish import estimate_one
+from app.services.reservations.show import explain_reservation
 from app.services.standby.show_standby import explain_standby
 from app.settings import Settings
 
@@ -70,6 +71,11 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             moving=await explanations.open_move(connection, job.id),
             move_timeout_ms=int(settings.move_timeout_s * 1000),
             lent=tuple(await explain_standby(connection, job.id, _node_of(live), now_ms=now_ms)),
+            reserved=tuple(
+                await explain_reservation(
+                    connection, job.project_id, row["priority_class"], _node_of(live), waits=waits, now_ms=now_ms
+                )
+            ),
         )
     )
 

@@ -20,6 +20,7 @@ FURTHEST_MS = 366 * 86_400_000
 _FREE, _OWN, _OTHERS = 0, 1, 2
 
 GpuKey = tuple[str, int]  # id of the host, and the GPU's index there
+_Kind = tuple[str, str]  # pool, and kind of GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,46 +139,45 @@ class _Search:
 
     def __init__(self, hosts: Iterable[OwnHost], uses: Mapping[GpuKey, GpuUse]) -> None:
         self._uses = uses
-        self._pool_of: dict[str, str] = {}
-        self._left: dict[GpuKey, str] = {}  # of open hosts, with their kind
-        self._shut: dict[GpuKey, str] = {}  # of others
         self._busy: set[GpuKey] = set()
+        self._left: dict[_Kind, dict[str, set[int]]] = {}  # of open hosts: indices by host
+        self._shut: dict[_Kind, dict[str, set[int]]] = {}  # of others
         for host in hosts:
-            self._pool_of[host.host_id] = host.pool
+            there = self._left if host.is_open else self._shut
             for kind, gpus in kinds_of(host).items():
-                for gpu in gpus:
-                    (self._left if host.is_open else self._shut)[host.host_id, gpu.index] = kind
-                    if gpu.is_busy:
-                        self._busy.add((host.host_id, gpu.index))
+                by_host = there.setdefault((host.pool, _plain(kind)), {})
+                by_host[host.host_id] = {gpu.index for gpu in gpus}
+                self._busy |= {(host.host_id, gpu.index) for gpu in gpus if gpu.is_busy}
 
     def confirm(self, one: GpuReservation, kept: Collection[GpuKey]) -> list[GpuKey]:
         """Of those that are kept, those that can be had."""
-        still = [key for key in sorted(kept) if self._suits(one, key, self._left)][: one.gpus]
-        for key in still:
-            del self._left[key]
+        left = self._left.get(_kind_of(one), {})
+        still = [key for key in sorted(kept) if key[1] in left.get(key[0], ())][: one.gpus]
+        for host_id, index in still:
+            left[host_id].discard(index)
         return still
 
     def choose(self, one: GpuReservation, missing: int) -> list[GpuKey]:
         """So many more, or as many as there are: as much of them as possible on one host, again and again."""
         found: list[GpuKey] = []
-        by_host: Counter[str] = Counter(key[0] for key in self._left if self._suits(one, key, self._left))
-        while missing > 0 and by_host:
-            chunk = min(missing, max(by_host.values()))
-            wide = [host_id for host_id, number in by_host.items() if number >= chunk]
-            best = min((self._chunk(one, host_id, chunk) for host_id in wide), key=lambda it: it[0])
+        left = self._left.get(_kind_of(one), {})
+        while missing > 0 and (most := max(map(len, left.values()), default=0)):
+            number = min(missing, most)
+            wide = [host_id for host_id, indices in left.items() if len(indices) >= number]
+            best = min((self._chunk(one, host_id, left[host_id], number) for host_id in wide), key=lambda it: it[0])
+            for host_id, index in best[1]:
+                left[host_id].discard(index)
             found += best[1]
-            missing -= chunk
-            for key in best[1]:
-                del self._left[key]
-            by_host -= Counter(key[0] for key in best[1])
+            missing -= number
         return found
 
     def fill(self, one: GpuReservation, missing: int, kept: Collection[GpuKey]) -> list[GpuKey]:
         """So many of hosts that are not open, those first that are kept already."""
-        here = [key for key in self._shut if self._suits(one, key, self._shut)]
+        shut = self._shut.get(_kind_of(one), {}) if missing else {}
+        here = [(host_id, index) for host_id, indices in shut.items() for index in indices]
         found = sorted(here, key=lambda key: (key not in kept, key))[:missing]
-        for key in found:
-            del self._shut[key]
+        for host_id, index in found:
+            shut[host_id].discard(index)
         return found
 
     def rank(self, one: GpuReservation, key: GpuKey) -> int:
@@ -190,17 +190,20 @@ class _Search:
             return _FREE
         return _OWN if use.project_id == one.project_id else _OTHERS
 
-    def _chunk(self, one: GpuReservation, host_id: str, number: int) -> tuple[tuple[int, int, int, str], list[GpuKey]]:
-        here = sorted(
-            (key for key in self._left if key[0] == host_id and self._suits(one, key, self._left)),
-            key=lambda key: (self.rank(one, key), key),
+    def _chunk(
+        self, one: GpuReservation, host_id: str, indices: Collection[int], number: int
+    ) -> tuple[tuple[int, int, int, str], list[GpuKey]]:
+        """How good so many of the host's GPUs would be, and which."""
+        ranked = sorted((self.rank(one, (host_id, index)), index) for index in indices)[:number]
+        ranks = Counter(rank for rank, _ in ranked)
+        return (
+            (ranks[_OTHERS], ranks[_OWN], len(indices) - number, host_id),
+            [(host_id, index) for _, index in ranked],
         )
-        ranks = Counter(self.rank(one, key) for key in here[:number])
-        return (ranks[_OTHERS], ranks[_OWN], len(here) - number, host_id), here[:number]
 
-    def _suits(self, one: GpuReservation, key: GpuKey, there: Mapping[GpuKey, str]) -> bool:
-        kind = there.get(key)
-        return kind is not None and self._pool_of[key[0]] == one.pool and same_kind(kind, one.gpu_type)
+
+def _kind_of(one: GpuReservation) -> _Kind:
+    return one.pool, _plain(one.gpu_type)
 
 
 def _some(found: Mapping[str, Collection[GpuKey]]) -> dict[str, tuple[GpuKey, ...]]:

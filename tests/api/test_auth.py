@@ -168,6 +168,8 @@ async def test_all_routes_of_clients_are_in_the_list(api: FastAPI) -> None:
         "host": "{host}",
         "swp": "{sweep_id}",
         "tick": "{tick_id}",
+        "resv": "{reservation_id}",
+        "stbw": "{window_id}",
         "proj": "{project_id}",
     }
     listed = {

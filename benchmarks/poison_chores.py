@@ -282,6 +282,7 @@ POISONS: Mapping[Chore, tuple[_Poison, ...]] = {
     Chore.EVICT: (_refused("runs"),),
     Chore.GANGS: (_refused("jobs"),),
     Chore.STANDBY: (_refused("standbys"),),
+    Chore.RESERVE: (_refused("reservations"),),
     Chore.PRICES: (*_strange_answers("offers"), ("garbled offers", _offer_garbage, _calm, 2)),
     Chore.HEARTBEATS: (
         ("silent machines that cannot be marked", _take_leave, _wake, _ROUNDS),

@@ -37,7 +37,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Steer": ("pause", "resume", "resize", "standby", "set", "cancel", "wait"),
     "Sweeps": ("sweep",),
     "Machines and money": ("nodes", "pressure", "replay", "offers", "providers", "cost", "project", "limits", "budget"),
-    "Your own machines": ("pool", "node", "defrag", "fragmentation"),
+    "Your own machines": ("pool", "reserve", "node", "defrag", "fragmentation"),
     "Keys and secrets": ("key", "secret"),
     "OpenAI": ("import", "model-names"),
     "Servers and shells": ("login", "context", "completion", "example"),

@@ -50,6 +50,7 @@ from app.api import (
     prometheus,
     providers,
     reach,
+    reservations,
     secrets,
     session,
     simulations,
@@ -189,6 +190,8 @@ def create_app(context: ApiContext, lifespan: Lifespan | None = None) -> FastAPI
     app.include_router(job_sizes.router)
     app.include_router(job_controls.router)
     app.include_router(standby.router)
+    app.include_router(standby.windows_router)
+    app.include_router(reservations.router)
     app.include_router(agent_probe.router)
     app.include_router(agent_program.router)
     app.include_router(installer.router)

@@ -26,6 +26,7 @@ JOB_LINE: Final[dict[str, Any]] = {
     "app_name": "llama-lora",
     "sweep_id": None,
     "status": "running",
+    "priority_class": "guaranteed",
     "reason": None,
     "message": None,
     "where": {

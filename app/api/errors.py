@@ -42,6 +42,7 @@ class ErrorCode(StrEnum):
     CONFLICT = "conflict"  # 409: the thing is not in a state that allows this
     IDEMPOTENCY_CONFLICT = "idempotency_conflict"  # 409: the key was used for another request
     NOT_ELASTIC = "not_elastic"  # 409: the job's training keeps the GPUs that it began with
+    NOT_RESERVABLE = "not_reservable"  # 409: so many GPUs are not there, or are promised to others in that window
     NOT_LENDABLE = "not_lendable"  # 409: its GPUs cannot be lent; the message says what would have to change
     NO_ROOM = "no_room"  # 409: its machine has not so many GPUs that are free
     STEPS_WOULD_BE_LOST = "steps_would_be_lost"  # 409: the job's checkpoints are not kept; `lose_steps` goes on
@@ -91,6 +92,7 @@ _BY_STATUS: Mapping[int, tuple[ErrorCode, ...]] = {
         ErrorCode.IDEMPOTENCY_CONFLICT,
         ErrorCode.STEPS_WOULD_BE_LOST,
         ErrorCode.NOT_ELASTIC,
+        ErrorCode.NOT_RESERVABLE,
         ErrorCode.NOT_LENDABLE,
         ErrorCode.NO_ROOM,
         ErrorCode.PRICE_FAR_OFF,

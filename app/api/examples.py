@@ -10,7 +10,7 @@ from app.api.cursors import text_cursor
 from app.api.example_ids import example_id
 from app.api.owner_examples import OWNER_ANSWERS, OWNER_REQUESTS
 from app.api.price_examples import PRICE_LIST, REFRESHED
-from app.api.standby_examples import STANDBY, STANDBY_REQUEST, STANDBYS
+from app.api.reservation_examples import LENDING_ANSWERS, LENDING_REQUESTS
 
 _BUNDLE = "682e3424caf6280f2f67110031d0cdf018a4252dc29247d932003111d3b5e36d"
 _FILE = "3f57dc06ff0b95cb321acfcfb9f28ce972ce0780e0d7ba22866c853e512b93a8"
@@ -143,7 +143,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
     "CalibrationUpdate": {"enabled": False},
     "PauseRequest": {"lose_steps": True},
     "ResizeRequest": {"gpus": 4},
-    "StandbyRequest": STANDBY_REQUEST,
+    **LENDING_REQUESTS,
     "JobUpdate": {"soft_deadline": "12hr", "max_cost_usd": 25, "labels": {"team": "nlp", "draft": None}},
     "ProjectRequest": {"name": "vision"},
     "ProjectUpdate": {"ahead": False},
@@ -272,8 +272,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
         "all_serverless": 30_920,
         "repeated_ms": 0,
     },
-    "Standby": STANDBY,
-    "Standbys": STANDBYS,
+    **LENDING_ANSWERS,
     "Explanation": {
         "job_id": example_id("job"),
         "status": "waiting",
@@ -570,6 +569,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
 # By what a list is of: the cursor that goes on behind the example.
 CURSORS: Final[Mapping[str, str]] = {
     "Project": example_id("proj"),
+    "Reservation": text_cursor(f"1763673600000 {example_id('resv')}"),
     "Decision": "812",
     "App": example_id("app"),
     "AuditEntry": "42",

@@ -193,6 +193,7 @@ def line_view(line: Line) -> JobLine:
         app_name=row.app_name,
         sweep_id=row.sweep_id,
         status=row.state.value,
+        priority_class=row.priority_class.value,
         reason=row.end_reason or row.pause_reason,
         message=row.end_message or row.wait_reason,
         where=None if line.place is None else where_view(line.place),

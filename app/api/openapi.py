@@ -191,6 +191,7 @@ _OF_OPERATION: Mapping[ErrorCode, str] = {
     ErrorCode.STEPS_WOULD_BE_LOST: "pause_job",
     ErrorCode.NOT_ELASTIC: "resize_job",
     ErrorCode.NO_ROOM: "resize_job",
+    ErrorCode.NOT_RESERVABLE: "reserve",
     ErrorCode.NOT_LENDABLE: "begin_standby",
     ErrorCode.PRICE_FAR_OFF: "set_prices",
 }
@@ -219,6 +220,9 @@ _MESSAGES: Mapping[ErrorCode, str] = {
     "and wait for the next checkpoint, or pause it with lose_steps: true",
     ErrorCode.NOT_ELASTIC: f"{example_id('job')} cannot change its GPUs now: it is being started; try again when it "
     "runs",
+    ErrorCode.NOT_RESERVABLE: "gpus: 8 x A100 cannot be kept from 2026-12-01 07:00 UTC until 2026-12-01 15:00 UTC: "
+    "open hosts of lab have 16, 12 of them are reserved at some moment of that window; 4 are left. Reserve so many, or "
+    "another window",
     ErrorCode.NOT_LENDABLE: f"{example_id('job')} cannot stand by: it is a spot job, which leaves anyway when a "
     "guaranteed job needs its GPUs: pause it instead",
     ErrorCode.NO_ROOM: f"gpus: {example_id('job')} cannot have 6 where it is: its machine has 4 x A100. It can have 4; "

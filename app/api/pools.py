@@ -102,7 +102,7 @@ async def remove(pool: PoolInPath, request: Request, caller: Owner, context: Con
     now_ms = context.clock.now_ms()
     async with audited(context, request, pool) as write:
         shown = pool_view(await show_pool(write.connection, pool, now_ms=now_ms))
-        await remove_pool(write.connection, pool)
+        await remove_pool(write.connection, pool, now_ms=now_ms)
     return shown
 
 

@@ -6,23 +6,27 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from allpass.wire.standby import Standby, StandbyRequest, Standbys, StandbyState
-from app.api.audit import Write
+from allpass.wire.standby import Standby, StandbyRequest, Standbys, StandbyState, Window, WindowRequest, Windows
+from app.api.audit import Write, audited
 from app.api.auth import Reader, Submitter
 from app.api.context import ApiContext, context_of
 from app.api.errors import documented
 from app.api.jobs import find_job
 from app.api.once import answer_once
-from app.api.requests import IdempotencyHeader, JobId, known_id
+from app.api.requests import IdempotencyHeader, JobId, WindowId, known_id
 from app.api.views import instant, instant_or_none
 from app.core.spot_share import FULL
+from app.core.standby_windows import written_minute
 from app.db.connection import Connection
+from app.db.standby.windows import WindowRow, windows_of
 from app.services.reading.estimate_finish import estimate_one
 from app.services.standby.begin_standby import begin_standby, read_until
 from app.services.standby.follow_standby import end_standby
+from app.services.standby.repeat_standby import end_window, repeat_standby
 from app.services.standby.show_standby import ShownStandby, show_standbys
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
+windows_router = APIRouter(prefix="/v1/standby-windows", tags=["jobs"])
 ContextOf = Annotated[ApiContext, Depends(context_of)]
 _WRITE = documented(401, 403, 404, 409, 413, 422, 503)
 
@@ -137,3 +141,91 @@ def _state(shown: ShownStandby) -> StandbyState:
     if row.left_ms is None:
         return "leaving"
     return "lent" if row.called_ms is None else "called_back"
+
+
+@router.post(
+    "/standby/windows",
+    operation_id="repeat_standby",
+    summary="Lend a job's GPUs again and again",
+    status_code=201,
+    response_model=Window,
+    responses=_WRITE,
+)
+async def repeat(
+    job_id: JobId,
+    body: WindowRequest,
+    request: Request,
+    caller: Submitter,
+    context: ContextOf,
+    idempotency_key: IdempotencyHeader = None,
+) -> Response:
+    """The job stands by in these hours whenever it runs: also for what is left of those that are open now. Where it
+    does not run as they begin, or its GPUs cannot be lent, it is tried again each minute while they last; its events
+    say why. Calling it back (`POST .../standby/end`) ends that one window. The same hours again are the same window.
+    """
+    known_id(job_id, "job", "job")
+    now_ms = context.clock.now_ms()
+
+    async def act(write: Write) -> Window:
+        row = await repeat_standby(
+            write.connection,
+            context.ids,
+            caller.project_id,
+            job_id,
+            days=body.days,
+            from_minute=_minute(body.begins),
+            until_minute=_minute(body.ends),
+            zone=body.zone,
+            lose_steps=body.lose_steps,
+            now_ms=now_ms,
+        )
+        return _window_view(row)
+
+    return await answer_once(context, request, act, object_id=job_id, status=201)
+
+
+@router.get(
+    "/standby/windows",
+    operation_id="list_standby_windows",
+    summary="When a job stands by again and again",
+    responses=documented(401, 403, 404, 422, 503),
+)
+async def windows(job_id: JobId, caller: Reader, context: ContextOf) -> Windows:
+    """At most 100, newest first."""
+    async with context.database.transaction() as connection:
+        await find_job(connection, caller.project_id, job_id)
+        return Windows(items=[_window_view(row) for row in await windows_of(connection, job_id)])
+
+
+@windows_router.delete(
+    "/{window_id}", operation_id="end_standby_window", summary="End a repeated window", responses=_WRITE
+)
+async def end_repeating(window_id: WindowId, request: Request, caller: Submitter, context: ContextOf) -> Window:
+    """It does not come again. A standby that it has begun goes on to its end; one that has ended stays as it is."""
+    known_id(window_id, "stbw", "window")
+    async with audited(context, request, window_id) as write:
+        row = await end_window(write.connection, caller.project_id, window_id, now_ms=context.clock.now_ms())
+        return _window_view(row)
+
+
+def _minute(text: str) -> int:
+    hours, _, minutes = text.partition(":")
+    return 60 * int(hours) + int(minutes)
+
+
+def _window_view(row: WindowRow) -> Window:
+    is_open = row.ended_ms is None
+    return Window(
+        id=row.window_id,
+        job_id=row.job_id,
+        days=list(row.days),
+        begins=written_minute(row.from_minute),
+        ends=written_minute(row.until_minute),
+        zone=row.zone,
+        lose_steps=row.lose_steps,
+        created_at=instant(row.created_ms),
+        next_at=instant(row.next_from_ms) if is_open else None,
+        next_until=instant(row.next_until_ms) if is_open else None,
+        ended_at=instant_or_none(row.ended_ms),
+        why=row.ended_why,
+    )

@@ -27,3 +27,25 @@ STANDBY: Final = {
     "slack_ms": 5_400_000,
 }
 STANDBYS: Final = {"items": [STANDBY]}
+WINDOW_REQUEST: Final = {
+    "days": ["mon", "tue", "wed", "thu", "fri"],
+    "begins": "20:00",
+    "ends": "08:00",
+    "zone": "Europe/Rome",
+    "lose_steps": False,
+}
+WINDOW: Final = {
+    "id": example_id("stbw"),
+    "job_id": example_id("job"),
+    "days": ["mon", "tue", "wed", "thu", "fri"],
+    "begins": "20:00",
+    "ends": "08:00",
+    "zone": "Europe/Rome",
+    "lose_steps": False,
+    "created_at": "2026-11-20T12:00:00Z",
+    "next_at": "2026-11-20T19:00:00Z",
+    "next_until": "2026-11-21T07:00:00Z",
+    "ended_at": None,
+    "why": None,
+}
+WINDOWS: Final = {"items": [WINDOW]}

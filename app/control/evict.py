@@ -68,6 +68,11 @@ class Evictor:
         found = await each_by_itself(self._context, Chore.EVICT, [seen], self._keep, named=_kept)
         return found[0] if found else seen
 
+    @property
+    def closed(self) -> frozenset[str]:
+        """Where something is kept for a job."""
+        return self._closed
+
     async def follow(
         self,
         snapshot: Snapshot,
@@ -131,7 +136,7 @@ class Evictor:
         if not seen.runs:
             return
         least_run_ms = as_ms(context.settings.spot_min_run_s)
-        board = Board.of(_small(snapshot, seen.runs, entitled))
+        board = Board.of(small(snapshot, seen.runs, entitled))
         closed = self._closed | places_of(plan) | kept_hosts
         found = await asyncio.to_thread(
             evict,
@@ -192,7 +197,7 @@ async def _uses(connection: Connection, pools: Collection[str]) -> list[PoolUse]
     return [*await pool_uses(connection, pools), *await standby_uses(connection, pools)]
 
 
-def _small(snapshot: Snapshot, runs: Collection[EvictableRun], entitled: Collection[str]) -> Snapshot:
+def small(snapshot: Snapshot, runs: Collection[EvictableRun], entitled: Collection[str]) -> Snapshot:
     """What matters of it: who waits, the nodes of their projects and those of spot jobs, and who is there."""
     projects = {job.project_id for job in snapshot.jobs if job.job_id in entitled}
     with_spot = {run.node_id for run in runs}

@@ -137,9 +137,11 @@ def _any_waits_long(gangs: Sequence[JobView], now_ms: int) -> bool:
 
 
 async def _empty_pools(connection: Connection, now_ms: int) -> list[EmptyPool]:
-    """Pools of which hosts may be kept. Of one with quotas projects are sure of their part: there none is."""
+    """Pools of which hosts may be kept. Of one with quotas projects are sure of their part: there none is.
+    Nor are hosts of which something is reserved: those who have reserved it need nothing else to be kept."""
     pools = [row.pool for row in await read_pools(connection) if row.pool.launcher == JOINED and not row.pool.quotas]
-    hosts = [replace(host, taken=(), awaited={}) for host in await seen_hosts(connection, now_ms=now_ms)]
+    every = await seen_hosts(connection, now_ms=now_ms)
+    hosts = [replace(host, taken=(), awaited={}) for host in every if not host.kept]
     return [EmptyPool(pool.name, tuple(offers_of([pool], hosts, now_ms)), pool.most_gpus) for pool in pools]
 
 

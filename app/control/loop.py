@@ -21,6 +21,7 @@ from app.control.judge import sound_plan
 from app.control.lend import Lender
 from app.control.observe import Observation, observe
 from app.control.record import Records
+from app.control.reserve import ReservationKeeper
 from app.control.standby import StandbyKeeper
 from app.control.telling import Telling
 from app.control.vacating import VacatedNodes
@@ -76,6 +77,7 @@ class ControlLoop:
         self._gangs = GangPlacer(context)
         self._vacated = VacatedNodes(context)
         self._standby = StandbyKeeper(context)
+        self._reservations = ReservationKeeper(context)
         self._looked: Looked | None = None
         self._wake_at_ms: int | None = None
         self._requested: str | None = None
@@ -118,9 +120,7 @@ class ControlLoop:
                 return None
             await self._resume_state()
             started = time.monotonic()
-            seen = await self._standby.keep(await self._observe())
-            seen = await self._vacated.close(await self._evictor.keep(seen))
-            seen = await self._gangs.place(seen, self._evictor.for_gangs)
+            seen = await self._gangs.place(await self._see(), self._evictor.for_gangs)
             told = self._telling.begin(seen.snapshot.jobs, seen.snapshot.now_ms)
             config = replace(self._config, told=told)
             decided = await asyncio.to_thread(self._choose, seen, config)
@@ -131,6 +131,16 @@ class ControlLoop:
             await self._finished()
             return Decision(seen.snapshot, plan, dropped)
 
+    async def _see(self) -> Observation:
+        """The world as it is for policies: without what is lent, reserved, kept for somebody, or being vacated."""
+        await self._reservations.settle()
+        await self._standby.begin_windows()
+        seen = await self._standby.keep(await self._observe())
+        seen = await self._evictor.keep(await self._reservations.close_to_others(seen))
+        if await self._reservations.clear(seen, self._evictor.closed):
+            seen = await self._evictor.keep(seen)
+        return await self._vacated.close(seen)
+
     async def _tell_failed(self, error: Exception) -> None:
         self._context.health.failed(Chore.DECIDE, "a decision", error)
         await self._context.health.count(PartKind.DECISION, Counter({"": 1}))
@@ -139,7 +149,7 @@ class ControlLoop:
     async def _finished(self) -> None:
         health = self._context.health
         await health.finished(PartKind.CHORE, Chore.DECIDE, every_s=self._context.settings.tick_s)
-        for chore in (Chore.TELL, Chore.LEND, Chore.EVICT, Chore.GANGS, Chore.STANDBY):
+        for chore in (Chore.TELL, Chore.LEND, Chore.EVICT, Chore.GANGS, Chore.STANDBY, Chore.RESERVE):
             await health.finished(PartKind.CHORE, chore, every_s=None)
 
     async def _observe(self) -> Observation:
@@ -164,6 +174,7 @@ class ControlLoop:
                 self._evictor.wake_at_ms,
                 self._gangs.wake_at_ms,
                 self._standby.wake_at_ms,
+                self._reservations.wake_at_ms,
             )
             if at_ms is not None
         ]

@@ -18,7 +18,9 @@ from app.core.standby import Holder, OverStandby, StandbyClaim, StandbyView, Sto
 from app.db.connection import Connection
 from app.db.decisions.enactment import set_wait_reasons
 from app.db.standby.standbys import as_seen, open_standbys
+from app.db.standby.windows import WindowRow, due_windows, next_try_ms
 from app.services.standby.follow_standby import call_back, clear_holder, close_standby, give_up
+from app.services.standby.repeat_standby import begin_window
 
 _AT_ONCE = 100
 _ENDS_BY_ITSELF = frozenset({NodeState.TERMINATING, NodeState.TERMINATED, NodeState.FAILED})
@@ -29,12 +31,25 @@ class StandbyKeeper:
 
     def __init__(self, context: ControlContext) -> None:
         self._context = context
-        self.wake_at_ms: int | None = None  # when the next window is over
+        self.wake_at_ms: int | None = None  # when the next window is over, or begins
+        self._window_at_ms: int | None = None
+
+    async def begin_windows(self) -> None:
+        """Begin windows that come again and are due: each by itself, before the world is looked at."""
+        context, now_ms = self._context, self._context.clock.now_ms()
+        async with context.database.statement() as connection:
+            due_now = await due_windows(connection, now_ms=now_ms)
+            self._window_at_ms = await next_try_ms(connection, now_ms=now_ms)
+
+        async def begin(connection: Connection, row: WindowRow) -> bool:
+            return await begin_window(connection, context.ids, row, now_ms=now_ms)
+
+        await each(context, Chore.STANDBY, due_now, begin, named=lambda row: row.window_id)
 
     async def keep(self, seen: Observation) -> Observation:
         """The world without the jobs that stand by, and without what is free on their machines. Where that cannot be
         read nothing is decided: their GPUs are others' now."""
-        self.wake_at_ms = None
+        self.wake_at_ms = self._window_at_ms
         context, now_ms = self._context, seen.snapshot.now_ms
         async with context.database.statement() as connection:
             rows = await open_standbys(connection)
@@ -42,7 +57,8 @@ class StandbyKeeper:
         if not standbys:
             return seen
         found = self._look(seen.snapshot, standbys)
-        self.wake_at_ms = found.wake_at_ms
+        wakes = (found.wake_at_ms, self._window_at_ms)
+        self.wake_at_ms = min((at_ms for at_ms in wakes if at_ms is not None), default=None)
         await each_by_itself(context, Chore.STANDBY, [found], lambda it: self._follow(seen, it, now_ms), named=_all)
         return replace(seen, snapshot=found.snapshot)
 

@@ -125,15 +125,18 @@ def evict(
     closed: Collection[str] = (),
     pools_left: Mapping[str, int] | None = None,
     least_run_ms: int,
+    on_nodes: bool = True,
 ) -> Evicting:
     """Who leaves now. `waiting`: the jobs that a decision on this board has left waiting. `gangs`: those on several
     machines. `closed`: places where something is kept for a job already: nobody else is evicted there until it has
     begun. `pools_left`: how many GPUs more of a pool may be used, where its owner has limited them. `least_run_ms`: for
-    how long a job has run at least before it is asked to leave.
+    how long a job has run at least before it is asked to leave. `on_nodes`: nodes of the job's project are looked at as
+    well.
 
     In a pool with quotas a job within its project's has spot jobs leave, and where these are not enough what other
     projects have borrowed; any other job the spot jobs of its own project alone."""
-    search = _Search(board, runs, hosts, quotas or PoolQuotas.of((), ()), set(closed), pools_left or {}, least_run_ms)
+    sure = quotas or PoolQuotas.of((), ())
+    search = _Search(board, runs, hosts, sure, set(closed), pools_left or {}, least_run_ms, on_nodes)
     on_several = {gang.job.job_id: gang for gang in gangs}
     on_one = (job for job in map(board.jobs.get, waiting) if job is not None)
     known = sorted((*on_one, *(gang.job for gang in gangs)), key=queue.edf_key)
@@ -180,7 +183,9 @@ class _Search:
         closed: set[str],
         pools_left: Mapping[str, int],
         least_run_ms: int,
+        on_nodes: bool,
     ) -> None:
+        self._on_nodes_too = on_nodes
         self._board, self._fleet, self._now_ms = board, Fleet(board), board.now_ms
         self._hosts, self._quotas, self._closed, self._least_run_ms = hosts, quotas, closed, least_run_ms
         self._pools_left = pools_left
@@ -206,7 +211,8 @@ class _Search:
 
     def evict_for(self, job: JobView) -> Eviction | None:
         for borrowed in (False, True):
-            options = [*self._on_nodes(job, borrowed), *self._on_hosts(job, borrowed, self._closed)]
+            nodes = self._on_nodes(job, borrowed) if self._on_nodes_too else ()
+            options = [*nodes, *self._on_hosts(job, borrowed, self._closed)]
             best = min(options, key=lambda one: one.rank, default=None)
             if best is not None:
                 return self._taken(job, best.pool, (best.aside,), best.runs, best.words)
@@ -233,7 +239,11 @@ class _Search:
         free = [one for one in free if one.host not in self._closed - gang.kept_hosts]
         if len(free) >= need:
             return None  # it waits for something else
-        taken = sorted(options, key=lambda one: one.rank)[: need - len(free)]
+        with_room, on = {one.host for one in free}, dict[str, _Option]()
+        for one in sorted(options, key=lambda one: one.rank):
+            if one.aside.place not in with_room:  # of a host of which a part is reserved there are two
+                on.setdefault(one.aside.place, one)
+        taken = list(on.values())[: need - len(free)]
         hourly = sum(one.price_per_hour.micros for one in free) + sum(one.hourly_micros for one in taken)
         freed = sum(run.gpus for one in taken for run in one.runs)
         if len(free) + len(taken) < need or not job.caps.allows_hourly(hourly):
@@ -297,6 +307,8 @@ class _Search:
         if job.affinity.beside:
             return
         for space in self._hosts:
+            if space.project_id not in ("", job.project_id):
+                continue
             offer = min(
                 (one for one in space.offers if self._may_have(job, one)),
                 key=lambda one: (one.gpu_count, one.key),
@@ -305,7 +317,7 @@ class _Search:
             if offer is None or space.place in closed or not self._closed.isdisjoint(space.nodes):
                 continue
             gpus = offer.gpu_count * job.resources.nodes
-            may_leave = self._leaving(job, offer.region, gpus, space.nodes, borrowed)
+            may_leave = self._leaving(job, offer.region, gpus, space.nodes, borrowed, space.is_reserved)
             units = [self._unit(space, node_id, may_leave) for node_id in space.nodes]
             spot = [one for one in units if one is not None]
             aside = SetAside(job.job_id, space.place, offer.gpu_count)
@@ -324,15 +336,18 @@ class _Search:
             started_ms=min(run.saving.started_ms for run in runs),
             saved_ms=self._now_ms,
             cost=GrowingCost(sum(self._costs[run.job_id].at(self._now_ms) for run in runs)),
-            protected_until_ms=max(map(self._spared_until_ms, runs)),
+            protected_until_ms=0 if space.is_reserved else max(map(self._spared_until_ms, runs)),
         )
 
     def _leaving(
-        self, job: JobView, pool: str, gpus: int, node_ids: Collection[str], borrowed: bool
+        self, job: JobView, pool: str, gpus: int, node_ids: Collection[str], borrowed: bool, is_reserved: bool = False
     ) -> list[EvictableRun]:
-        """Who there may be ended for the job, where it is to have so many GPUs."""
+        """Who there may be ended for the job, where it is to have so many GPUs. Of what its project has reserved that
+        is every spot job, and nobody else."""
         is_sure = self._quotas.is_sure(pool, job.project_id, gpus)
         there = (run for node_id in node_ids for run in self._on.get(node_id, ()))
+        if is_reserved:
+            return [run for run in there if run.is_spot]
         return [
             run
             for run in there

@@ -39,6 +39,7 @@ def has_room(job: JobView, node: NodeView) -> bool:
     need = job.resources
     return (
         node.project_id == job.project_id
+        and not node.spot_only
         and len(node.free_gpus) >= need.gpus_min
         and node.cpus >= need.cpus_min
         and node.memory_bytes >= need.memory_bytes_min

@@ -112,13 +112,23 @@ def kinds_of(host: OwnHost) -> dict[str, tuple[HostGpu, ...]]:
     return {name: tuple(gpu for gpu in host.gpus if gpu.name == name) for name in names}
 
 
-def free_of(host: OwnHost, kind: str, *, for_spot: bool = False) -> tuple[HostGpu, ...]:
-    """The GPUs of this kind that nobody has and nobody was promised; for spot jobs also those that are lent, which come
-    first: what is nobody's is left to others."""
+def free_of(host: OwnHost, kind: str, *, for_spot: bool = False, kept_for: str = "") -> tuple[HostGpu, ...]:
+    """The GPUs of this kind that nobody has and nobody was promised; for spot jobs also those that are lent or kept for
+    somebody, and for the project `kept_for` those that are kept for it. These come first: what is nobody's is left to
+    others."""
     free = [gpu for gpu in kinds_of(host).get(kind, ()) if gpu.index not in host.taken and not gpu.is_busy]
-    lent = [gpu for gpu in free if gpu.index in host.lent] if for_spot else []
-    usable = lent + [gpu for gpu in free if gpu.index not in host.lent]
+    if for_spot:
+        first = [gpu for gpu in free if is_held(host, gpu.index)]
+    else:
+        its = {index for index, project_id in host.kept.items() if kept_for and project_id == kept_for}
+        first = [gpu for gpu in free if gpu.index in its and gpu.index not in host.lent]
+    usable = first + [gpu for gpu in free if not is_held(host, gpu.index)]
     return tuple(usable[: max(0, len(usable) - host.awaited.get(shared_host(host.host_id, kind), 0))])
+
+
+def is_held(host: OwnHost, index: int) -> bool:
+    """Whether a GPU is lent by somebody, or kept for somebody."""
+    return index in host.lent or index in host.kept
 
 
 def shared_host(host_id: str, kind: str) -> str:
@@ -139,16 +149,20 @@ def offers_of(pools: Iterable[Pool], hosts: Iterable[OwnHost], now_ms: int) -> l
         left = None if pool.most_gpus is None else max(0, pool.most_gpus - used.get(pool.name, 0))
         for kind in kinds_of(host):
             found += _of_kind(pool, host, kind, left)
-            if host.lent:
-                found += _lent_of_kind(pool, host, kind, left)
+            if host.lent or host.kept:
+                found += _held_of_kind(pool, host, kind, left)
+            for project_id in sorted(set(host.kept.values())):
+                found += _kept_of_kind(pool, host, kind, left, project_id)
     return found
 
 
 def used_gpus(hosts: Iterable[OwnHost]) -> dict[str, int]:
-    """How many GPUs of each pool are given out or promised."""
+    """How many GPUs of each pool are given out, promised, lent or kept."""
     used: dict[str, int] = {}
     for host in hosts:
-        used[host.pool] = used.get(host.pool, 0) + len({*host.taken, *host.lent}) + sum(host.awaited.values())
+        used[host.pool] = (
+            used.get(host.pool, 0) + len({*host.taken, *host.lent, *host.kept}) + sum(host.awaited.values())
+        )
     return used
 
 
@@ -158,15 +172,10 @@ def _of_kind(pool: Pool, host: OwnHost, kind: str, left: int | None) -> list[Off
     return _offers(pool, host, kind, free, len(free) if left is None else min(len(free), left))
 
 
-def _lent_of_kind(pool: Pool, host: OwnHost, kind: str, left: int | None) -> list[Offer]:
-    """What spot jobs may have there beside others: GPUs that are lent, with those that are free. They come before the
-    host's other offers. What is lent counts for the pool's limit already."""
+def _held_of_kind(pool: Pool, host: OwnHost, kind: str, left: int | None) -> list[Offer]:
+    """What spot jobs may have there beside others: GPUs that are lent or kept, with those that are free. They come
+    before the host's other offers."""
     usable = free_of(host, kind, for_spot=True)
-    lent = sum(gpu.index in host.lent for gpu in usable)
-    if not lent:
-        return []
-    free = len(usable) - lent
-    offers = _offers(pool, host, kind, usable, lent + (free if left is None else min(free, left)))
     return [
         replace(
             offer,
@@ -174,8 +183,32 @@ def _lent_of_kind(pool: Pool, host: OwnHost, kind: str, left: int | None) -> lis
             spot_only=True,
             startup_ms=offer.startup_ms - 1,
         )
-        for offer in offers
+        for offer in _with_held(pool, host, kind, usable, left)
     ]
+
+
+def _kept_of_kind(pool: Pool, host: OwnHost, kind: str, left: int | None, project_id: str) -> list[Offer]:
+    """What a project may have there that has reserved some of it: that, with what is free."""
+    if pool.projects and project_id not in pool.projects:
+        return []
+    usable = free_of(host, kind, kept_for=project_id)
+    return [
+        replace(
+            offer,
+            offer_id=offer_id_of(host.host_id, offer.gpu_count, kind, kept_for=project_id),
+            projects=(project_id,),
+            startup_ms=offer.startup_ms - 1,
+        )
+        for offer in _with_held(pool, host, kind, usable, left)
+    ]
+
+
+def _with_held(pool: Pool, host: OwnHost, kind: str, usable: Sequence[HostGpu], left: int | None) -> list[Offer]:
+    """None where nothing of it is held: then the host's other offers are the same. What is held counts for the pool's
+    limit already."""
+    held = sum(is_held(host, gpu.index) for gpu in usable)
+    free = len(usable) - held
+    return _offers(pool, host, kind, usable, held + (free if left is None else min(free, left))) if held else []
 
 
 def _offers(pool: Pool, host: OwnHost, kind: str, free: Sequence[HostGpu], number: int) -> list[Offer]:
@@ -204,9 +237,10 @@ def cut_of(pool: Pool, host: OwnHost, kind: str, count: int, gpus: Sequence[Host
     )
 
 
-def offer_id_of(host_id: str, count: int, kind: str, *, spot_only: bool = False) -> str:
-    """What an offer of so many GPUs of a kind on a host is called."""
-    return f"{host_id}-{count}x{kind}" + ("~spot" if spot_only else "")
+def offer_id_of(host_id: str, count: int, kind: str, *, spot_only: bool = False, kept_for: str = "") -> str:
+    """What an offer of so many GPUs of a kind on a host is called. `kept_for`: the project that has reserved some."""
+    kept = f"~{kept_for}" if kept_for else ""
+    return f"{host_id}-{count}x{kind}" + ("~spot" if spot_only else kept)
 
 
 def _sizes(most: int) -> list[int]:

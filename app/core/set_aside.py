@@ -131,7 +131,7 @@ class _Keeping:
         if fitting and self._may_begin(job):
             best = min(fitting, key=lambda one: (one.gpu_count, one.key))
             self._claim(job, Provision(job.project_id, job.job_id, best, _WHY, versions_of(job)))
-        self._end_idle(aside, idle)
+        self._end_idle(job, aside, idle)
         self._offers = [one for one in (less(offer, aside) for offer in self._offers) if one is not None]
 
     def keep_for_gang(self, job: JobView, aside: SetAside) -> None:
@@ -140,7 +140,7 @@ class _Keeping:
         if any(one.for_job_id == job.job_id for one, _ in here):
             return  # its machine is there already
         self._shut_left(job, here)
-        self._end_idle(aside, [node for _, node in here if self._is_idle(node)])
+        self._end_idle(job, aside, [node for _, node in here if self._is_idle(node)])
         self._for_gangs.append(aside)
 
     def result(self) -> KeptForJobs:
@@ -165,10 +165,11 @@ class _Keeping:
             if one.evicted_for == job.job_id:
                 self._shut(node)  # else others come to its free GPUs while it is being left
 
-    def _end_idle(self, aside: SetAside, idle: Sequence[NodeView]) -> None:
+    def _end_idle(self, job: JobView, aside: SetAside, idle: Sequence[NodeView]) -> None:
         """Where what is free of the host is not enough, end nodes there that nobody is on."""
         offers = self._offers_of(aside.place)
-        missing = aside.gpus - max((one.shared_gpus for one in offers if not one.spot_only), default=0)
+        free = (one.shared_gpus for one in offers if not one.spot_only and is_for(job, one))
+        missing = aside.gpus - max(free, default=0)
         for node in idle:
             if missing > 0:
                 self._claims.append(Release(node.node_id, _FREES, versions_of(node)))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.api.context import ApiContext
+from app.api.views import instant
 from app.core import codec
 from app.core.board import Board
 from app.core.defragmentation import Goal
@@ -226,3 +227,16 @@ async def add_defragmentation(context: ApiContext) -> str:
         other = await defragmentations.open_of_goal(connection, Goal.POOLS)
         assert other is not None
         return other.id
+
+
+async def add_reservable(context: ApiContext) -> dict[str, Any]:
+    """A pool with a host of two GPUs: what a request for one of them in an hour says."""
+    pool, now_ms = f"p-{secrets.token_hex(8)}", context.clock.now_ms()
+    gpus = [{"index": index, "type": "A100", "memory_bytes": 40 * 2**30} for index in range(2)]
+    host = {"id": new_id("host"), "pool": pool, "name": "one", "nonce_sha256": secrets.token_bytes(32), "boot_id": "1"}
+    facts = {"cpus": 16, "memory_bytes": 64 * 2**30, "gpus": gpus}
+    async with context.database.transaction() as connection:
+        await add_pool(connection, PoolRow(Pool(pool), "", {}, now_ms))
+        await connection.execute(hosts.insert().values(**host, facts=facts, joined_ms=now_ms, heard_ms=now_ms))
+    begins, ends = (instant(now_ms + hours * 3_600_000).isoformat() for hours in (1, 2))
+    return {"pool": pool, "gpu_type": "A100", "gpus": 1, "begins_at": begins, "ends_at": ends}

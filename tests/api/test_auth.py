@@ -39,6 +39,13 @@ ROUTES = [
     ("POST", f"/v1/jobs/{new_id('job')}/standby", "submit"),
     ("POST", f"/v1/jobs/{new_id('job')}/standby/end", "submit"),
     ("GET", f"/v1/jobs/{new_id('job')}/standbys", "read"),
+    ("POST", f"/v1/jobs/{new_id('job')}/standby/windows", "submit"),
+    ("GET", f"/v1/jobs/{new_id('job')}/standby/windows", "read"),
+    ("DELETE", f"/v1/standby-windows/{new_id('stbw')}", "submit"),
+    ("POST", "/v1/reservations", "submit"),
+    ("GET", "/v1/reservations", "read"),
+    ("GET", f"/v1/reservations/{new_id('resv')}", "read"),
+    ("DELETE", f"/v1/reservations/{new_id('resv')}", "submit"),
     ("PATCH", f"/v1/jobs/{new_id('job')}", "submit"),
     ("GET", f"/v1/jobs/{new_id('job')}/explain", "read"),
     ("GET", f"/v1/jobs/{new_id('job')}/events", "read"),
@@ -163,6 +170,8 @@ async def test_all_routes_of_clients_are_in_the_list(api: FastAPI) -> None:
         "host": "{host}",
         "swp": "{sweep_id}",
         "tick": "{tick_id}",
+        "resv": "{reservation_id}",
+        "stbw": "{window_id}",
         "proj": "{project_id}",
     }
     listed = {

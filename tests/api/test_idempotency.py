@@ -23,7 +23,7 @@ from app.core.model.pool import Pool
 from app.db.pools.pools import PoolRow, add_pool
 from app.db.tables import idempotency_keys
 from app.ports.objects import content_key
-from tests.api.builders import add_decision, add_defragmentation, add_job, add_lender
+from tests.api.builders import add_decision, add_defragmentation, add_job, add_lender, add_reservable
 from tests.api.conftest import Tenant, client, error_of, make_tenant
 from tests.api.document import document
 from tests.bundles import code
@@ -77,6 +77,8 @@ async def prepared(  # noqa: PLR0912  (a table of paths)
         body["name"] = new_id("name")  # no other project's
     if template == "/v1/pools":
         body |= {"name": f"p-{secrets.token_hex(8)}", "projects": [], "quotas": {}}  # no other project's either
+    if template == "/v1/reservations":
+        body |= await add_reservable(context)
     if template.endswith("drain"):
         body["host"] = None  # the pool as a whole
     if "app_id" in body:

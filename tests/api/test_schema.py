@@ -58,6 +58,8 @@ _MORE_THAN_A_SCHEMA_SAYS = {
     "plan_job": "a known model or a config, sizes that go together, adapters for methods that have them",
     "register_app": "a bundle that is stored, a path inside of it, requirements of pip",
     "resize_job": "as many GPUs as there are in one machine",
+    "reserve": "a window that is one, and begins within a year",
+    "repeat_standby": "days that differ, a zone that there is, hours that are some",
     "begin_standby": "a window that is one, and ends within seven days",
     "offer_bundle": "the size of content that is stored already; larger than a setting allows is 413",
     "get_usage": "`from` before `to`",
@@ -80,6 +82,7 @@ _LENIENT = {"agent_sync"}
 _JOBS = {
     "cancel_job": "cancelled", "pause_job": "steered", "resume_job": "steered", "resize_job": "steered",
     "update_job": "steered", "begin_standby": "steered", "end_standby": "steered", "list_standbys": "steered",
+    "repeat_standby": "steered", "list_standby_windows": "steered",
 }  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from app.db.tables import image_builds, provider_states
 from app.errors import Fenced, Unavailable
 from app.ports.objects import content_key
 from app.services.defragmentation.ask_defragmentation import ask_defragmentation
+from app.services.reservations.reserve import reserve
 from app.storage.directory import DirectoryStore
 from tests.control.fake_provider import FakeProvider
 from tests.control.lending_pool import HOUR_MS, LendingPool
@@ -420,6 +421,30 @@ async def _gangs(world: World) -> Poisoned:
     return Poisoned(look)
 
 
+async def _reservations(world: World) -> Poisoned:
+    """Two whose windows are over; that the first one is closed cannot be written down."""
+    pool = LendingPool(world)
+    await pool.open()
+    now_ms = world.clock.now_ms()
+    asked = {"pool": "lab", "gpu_type": "A100", "gpus": 1, "from_ms": None, "until_ms": now_ms + HOUR_MS}
+    async with world.database.transaction() as connection:
+        ids = [
+            (await reserve(connection, world.ids, world.project_id, **asked, now_ms=now_ms)).reservation_id
+            for _ in range(2)
+        ]
+    await world.decide()
+    world.clock.advance(ms=HOUR_MS)
+    await poison(world, "reservations", ids[0])
+    await world.decide()
+
+    async def look() -> bool:
+        return {row.id: row.ended_ms is None for row in await world.rows(t.reservations)} == dict(
+            zip(ids, (True, False), strict=True)
+        )
+
+    return Poisoned(look)
+
+
 async def _standby(world: World) -> Poisoned:
     """Two whose windows are over; that the first one is called back cannot be written down."""
     pool = LendingPool(world)
@@ -464,6 +489,7 @@ POISONS: dict[Chore, Callable[..., Awaitable[Poisoned]]] = {
     Chore.EVICT: _evict,
     Chore.GANGS: _gangs,
     Chore.STANDBY: _standby,
+    Chore.RESERVE: _reservations,
     Chore.PRICES: _prices,
     Chore.HEARTBEATS: _heartbeats,
     Chore.MOVES: _moves,
@@ -484,7 +510,7 @@ POISONS: dict[Chore, Callable[..., Awaitable[Poisoned]]] = {
     Chore.OPERATIONS: _operations,
 }
 # The decision has them in it, and the tests of it: `tests.control.test_failing_decisions`.
-OF_THE_LOOP = {Chore.DECIDE, Chore.TELL, Chore.LEND, Chore.EVICT, Chore.GANGS, Chore.STANDBY}
+OF_THE_LOOP = {Chore.DECIDE, Chore.TELL, Chore.LEND, Chore.EVICT, Chore.GANGS, Chore.STANDBY, Chore.RESERVE}
 NEEDS_A_STORE = {Chore.GARBAGE, Chore.STRAYS, Chore.DOORS}
 
 

@@ -183,8 +183,8 @@ def test_rows_of_jobs_runs_and_nodes_are_locked_nowhere_else(repository_root: Pa
     one_row = {"damage.py", "join_tokens.py", "fences.py", "progress.py"}  # a job, a node, a job with its run
     in_order = {"lock_order.py", "enactment.py"}  # the latter: jobs alone, ascending, in a transaction of its own
     others = {"calibrations.py", "completions.py", "garbage.py", "hosts.py", "keys.py", "leadership.py", "objects.py",
-              "operations.py", "pools.py", "projects.py", "provider_checks.py", "retention.py", "secrets.py",
-              "uploads.py", "versions.py"}  # fmt: skip
+              "operations.py", "pools.py", "projects.py", "provider_checks.py", "reservations.py", "retention.py",
+              "secrets.py", "uploads.py", "versions.py"}  # fmt: skip
     assert asks == one_row | in_order | others
 
 

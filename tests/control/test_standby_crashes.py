@@ -9,7 +9,7 @@ from tests.control.lending_pool import HOUR_MS, SPOT, LendingPool
 from tests.control.world import World
 
 
-async def _turns_though_it_dies(world: World, pool: LendingPool, database_url: str, stride: int) -> int:
+async def turns_though_it_dies(world: World, pool: LendingPool, database_url: str, stride: int) -> int:
     """Until a process lives long enough for a whole turn; how many have died."""
     engine, alive = make_engine(database_url, pool_size=4, timeout_s=60), world.database
     died = 0
@@ -44,18 +44,18 @@ async def test_it_comes_back_once_whatever_dies(world: World, database_url: str,
     for one in spot:
         await pool.trains(one, 5)
     world.clock.advance(ms=8 * HOUR_MS)
-    assert await _turns_though_it_dies(world, pool, database_url, stride) > 5 // stride
+    assert await turns_though_it_dies(world, pool, database_url, stride) > 5 // stride
     assert (await pool.standby()).called_ms is not None
-    await _turns_though_it_dies(world, pool, database_url, stride)
+    await turns_though_it_dies(world, pool, database_url, stride)
     assert await pool.state(job_id, *spot) == ["waiting", "checkpointing", "checkpointing"]
     for one in spot:
         await pool.leaves(one, 9)
     for _ in range(4):
-        await _turns_though_it_dies(world, pool, database_url, stride)
+        await turns_though_it_dies(world, pool, database_url, stride)
     assert await pool.state(job_id, *spot) == ["starting", "waiting", "waiting"]
     assert await world.node_of(job_id) == own
     await pool.trains(job_id, 61)
-    await _turns_though_it_dies(world, pool, database_url, stride)
+    await turns_though_it_dies(world, pool, database_url, stride)
     row = await pool.standby()
     assert (row.ended_why, row.failures) == ("it trains again", 0)
     events = await world.events(job_id)

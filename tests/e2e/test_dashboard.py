@@ -155,6 +155,29 @@ def test_a_job_is_paused_resumed_and_cancelled(visit: Visitor, service: Service)
     assert job.info().status == "cancelled"
 
 
+def test_the_class_of_a_job_is_shown_and_until_when_it_stands_by(visit: Visitor, service: Service) -> None:
+    """In the list and on its page. That it stands by is played: the stack has no host of a pool."""
+    long = {"steps": 4000, "step_ms": 20, "seed": 3}
+    job = service.submit("plain_loop.py", long, priority_class="spot")
+    page = visit.sign_in(browsing.key_of(service))
+    shown = {"id": "stby_1", "job_id": job.id, "state": "lent", "gpus": 4, "used_gpus": 3, "why": None}
+    money = {"rebate_share": 0.5, "paid": 400_000, "rebate": 425_000, "price_per_hour": 825_000}
+    times = {"asked_at": "2030-01-01T00:00:00Z", "until": "2030-01-01T08:00:00Z"}
+    page.route("**/standbys", lambda route: route.fulfill(json={"items": [{**shown, **money, **times}]}))
+    pools = [{"name": "cheap", "spot_share": 0.3, "grace_s": 300}, {"name": "plain", "spot_share": 1, "grace_s": None}]
+    page.route("**/v1/pools*", lambda route: route.fulfill(json={"data": pools, "next_cursor": None}))
+    row = page.locator(f"#row-{job.id}")
+    browsing.expect(row.locator(".class-mark")).to_have_text("spot")
+    row.get_by_role("link").first.click()
+    browsing.expect(page.locator(".job-line .class-mark")).to_have_text("spot")
+    facts = page.get_by_role("region", name="Class")
+    browsing.expect(facts).to_contain_text("it saves and leaves when a guaranteed job needs its GPUs")
+    browsing.expect(facts).to_contain_text("in pool cheap it pays 30 % of the price and has 5 min to save")
+    browsing.expect(facts).to_contain_text("others have 3 of its 4 GPUs; $0.825/h is paid meanwhile")
+    assert visit.accessible() == []
+    job.cancel()
+
+
 def test_what_a_job_uses_of_its_machine_stands_apart(visit: Visitor, service: Service) -> None:
     """Processor and memory of its processes, over time; its metrics are those of its code alone."""
     job = service.submit("plain_loop.py", {"steps": 400, "step_ms": 20, "seed": 4})

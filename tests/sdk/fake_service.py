@@ -23,6 +23,7 @@ from allpass.wire.controls import JobUpdate
 from allpass.wire.jobs import JobRequest, SweepRequest
 from allpass.wire.plan import PlanRequest
 from allpass.wire.ticks import ReplayRequest
+from tests.sdk.fake_lending import FakeLending
 
 KEY = "ap_test_key"
 NOW = "2030-01-01T12:00:00Z"
@@ -59,6 +60,7 @@ class FakeService:
     on_stream: Callable[[str, int], httpx.Response] | None = None
     warnings: list[str] = field(default_factory=list)  # told of each job that is submitted
     standbys: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    lending: FakeLending = field(default_factory=FakeLending)
     _replies: dict[str, httpx.Response] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -124,6 +126,8 @@ class FakeService:
     def _route(self, request: httpx.Request) -> httpx.Response:  # noqa: PLR0911  (a table of routes)
         parts = request.url.path.strip("/").split("/")
         query = request.url.params
+        if (answer := self.lending.answer(request)) is not None:
+            return answer
         if request.method == "POST":
             return self._write(parts, request)
         if request.method == "PATCH" and parts[:2] == ["v1", "jobs"] and parts[2] in self.jobs:

@@ -19,6 +19,7 @@ def because_of(facts: Facts) -> Iterator[Remark]:
     if state not in TERMINAL_JOB_STATES:
         yield from _merge(facts)
         yield from facts.lent
+        yield from facts.reserved
     if state in TERMINAL_JOB_STATES:
         if facts.end_message:
             yield Remark(facts.end_message)

@@ -141,6 +141,7 @@ class Facts:
     grace_ms: int  # from the request to leave to the kill
     moving: Moving | None = None
     move_timeout_ms: int = 0  # how long its target may take to prepare
+    reserved: tuple[Remark, ...] = ()  # what of its place, or of where it could be, is reserved
     lent: tuple[Remark, ...] = ()  # what of its GPUs is lent to others, or by them
     spread: tuple[Remark, ...] = ()  # how close to each other the machines of a job on several are
     transfer: Transfer | None = None  # of bytes that it waits for

@@ -15,6 +15,7 @@ class Chore(StrEnum):
     EVICT = "evict"
     GANGS = "gangs"
     STANDBY = "standby"
+    RESERVE = "reserve"
     PRICES = "prices"
     HEARTBEATS = "heartbeats"
     MOVES = "moves"
@@ -42,6 +43,7 @@ CHORE_FAILS: dict[Chore, str] = {
     Chore.EVICT: "some spot jobs do not leave for guaranteed jobs, or what they left is not kept for these",
     Chore.GANGS: "some jobs on several machines are not placed",
     Chore.STANDBY: "some jobs that stand by are not called back in time, or their machines are not ended",
+    Chore.RESERVE: "some GPUs that were reserved are not kept, or spot jobs do not leave them in time",
     Chore.PRICES: "what some providers offer is not refreshed",
     Chore.HEARTBEATS: "some machines and runs on their way are not looked after",
     Chore.MOVES: "some planned moves that take too long are not given up",

@@ -35,6 +35,8 @@ Prefix = Literal[
     "host",
     "mach",
     "stby",
+    "stbw",
+    "resv",
     "dfrg",
 ]
 

@@ -64,7 +64,7 @@ class OwnHost:
     """A machine that has joined. `taken`: indices of its GPUs, or of its shares where it has none, that are given out;
     `awaited`: how many more of each kind are promised to nodes that have no machine yet. `is_open`: it is heard of, and
     is not to be left. `for_all`: its processors are also for jobs that name no GPU. `lent`: indices that a job which
-    stands by has lent to spot jobs, whoever uses them now."""
+    stands by has lent to spot jobs, whoever uses them now. `kept`: by index, the project that has reserved it now."""
 
     host_id: str
     pool: str
@@ -76,3 +76,4 @@ class OwnHost:
     is_open: bool = True
     for_all: bool = False
     lent: tuple[int, ...] = ()
+    kept: dict[int, str] = field(default_factory=dict)

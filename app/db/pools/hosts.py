@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.model.node import GONE_NODE_STATES
 from app.core.model.pool import JOINED, HostGpu, OwnHost
 from app.db.arrays import is_one_of
-from app.db.tables import host_machines, hosts, nodes, standbys
+from app.db.tables import host_machines, hosts, nodes, reservations, reserved_gpus, standbys
 from app.db.unreadable import RowReading
 
 HEARD_WITHIN_MS = 60_000  # a host that has been silent for longer is given nothing new
@@ -145,14 +145,14 @@ async def seen_hosts(connection: AsyncConnection, *, now_ms: int, reading: RowRe
     """All hosts that have not left, with what is given out of them and what is promised; those that cannot be read are
     noted."""
     reading = RowReading() if reading is None else reading
-    (taken, lent), awaited = await _taken(connection), await _awaited(connection)
+    (taken, lent), awaited, kept = await _taken(connection), await _awaited(connection), await _kept(connection)
     found: list[OwnHost] = []
     for row in await connection.execute(select(hosts).where(_here()).order_by(hosts.c.id)):
         host = reading.of(
             hosts.name,
             row.id,
             lambda row=row: host_view(  # type: ignore[misc]
-                _host_row(row), taken.get(row.id, ()), awaited, now_ms, lent.get(row.id, ())
+                _host_row(row), taken.get(row.id, ()), awaited, now_ms, lent.get(row.id, ()), kept.get(row.id, {})
             ),
         )
         if host is not None:
@@ -171,7 +171,12 @@ async def others_compute_at(connection: AsyncConnection, node_id: str, *, now_ms
 
 
 def host_view(
-    row: HostRow, taken: tuple[int, ...], awaited: Mapping[str, int], now_ms: int, lent: tuple[int, ...] = ()
+    row: HostRow,
+    taken: tuple[int, ...],
+    awaited: Mapping[str, int],
+    now_ms: int,
+    lent: tuple[int, ...] = (),
+    kept: Mapping[int, str] | None = None,
 ) -> OwnHost:
     """As offers are made of it. Raises for facts that are none."""
     gpus = tuple(
@@ -189,6 +194,7 @@ def host_view(
         is_open=row.ends_ms is None and row.heard_ms > now_ms - HEARD_WITHIN_MS and not row.facts.get("unusable"),
         for_all=row.facts.get("for_all") is True,
         lent=lent,
+        kept=dict(kept or {}),
     )
 
 
@@ -212,6 +218,20 @@ def is_lending() -> ColumnElement[bool]:
     """Of a row of `standbys`: its job has left its GPUs, and was not called back."""
     of = standbys.c
     return of.left_ms.is_not(None) & of.called_ms.is_(None) & of.ended_ms.is_(None)
+
+
+async def _kept(connection: AsyncConnection) -> dict[str, dict[int, str]]:
+    """By host: the GPUs that are reserved now, and for which project."""
+    of = reserved_gpus.c
+    rows = await connection.execute(
+        select(of.host_id, of.gpu_index, reservations.c.project_id)
+        .join(reservations, reservations.c.id == of.reservation_id)
+        .where(of.until_ms.is_(None))
+    )
+    found: defaultdict[str, dict[int, str]] = defaultdict(dict)
+    for row in rows:
+        found[row.host_id][row.gpu_index] = row.project_id
+    return dict(found)
 
 
 def _sorted(found: Mapping[str, set[int]]) -> _Indices:

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.foreign import read_as
-from app.core.model.job import JobState
+from app.core.model.job import JobState, PriorityClass
 from app.db.arrays import is_one_of
 from app.db.foreign import reads_as_one_of
 from app.db.tables import apps, jobs
@@ -28,6 +28,7 @@ class LineRow:
     name: str
     labels: Mapping[str, str]
     state: JobState
+    priority_class: PriorityClass
     pause_reason: str | None
     end_reason: str | None
     end_message: str | None
@@ -147,4 +148,5 @@ def _lines() -> Select[Any]:
 def _line(row: Row[Any]) -> LineRow:
     fields = dict(row._mapping)
     fields["state"] = read_as(JobState, fields["state"])
+    fields["priority_class"] = read_as(PriorityClass, fields["priority_class"])
     return LineRow(**fields)

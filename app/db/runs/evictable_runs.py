@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import exists, func, select, update
+from sqlalchemy import any_, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.borrowing import PoolUse
@@ -20,7 +20,19 @@ from app.core.model.pool import JOINED
 from app.core.model.run import RunPurpose, RunState
 from app.core.spot_share import FULL, at_share
 from app.db.arrays import is_one_of
-from app.db.tables import allocations, checkpoints, host_machines, jobs, moves, nodes, pools, run_jobs, runs
+from app.db.tables import (
+    allocations,
+    checkpoints,
+    host_machines,
+    jobs,
+    moves,
+    nodes,
+    pools,
+    reservations,
+    reserved_gpus,
+    run_jobs,
+    runs,
+)
 
 
 async def evictable_runs(connection: AsyncConnection, pools: Collection[str]) -> list[EvictableRun]:
@@ -85,7 +97,21 @@ def _evictable_run(row: Any) -> EvictableRun:
 
 
 async def pool_uses(connection: AsyncConnection, pools: Collection[str]) -> list[PoolUse]:
-    """What guaranteed jobs have of these pools, whatever their runs are doing."""
+    """What guaranteed jobs have of these pools, whatever their runs are doing; but for what their project has reserved:
+    that is no part of its quota, and nobody else's to take back."""
+    gpu = reserved_gpus.c
+    on_it = (host_machines.c.host_id == gpu.host_id) & (gpu.gpu_index == any_(host_machines.c.gpu_indices))
+    its_own = (
+        select(1)
+        .select_from(reserved_gpus)
+        .join(reservations, reservations.c.id == gpu.reservation_id)
+        .join(host_machines, on_it)
+        .where(
+            *(gpu.until_ms.is_(None), host_machines.c.ended_ms.is_(None), host_machines.c.node_id == nodes.c.id),
+            reservations.c.project_id == jobs.c.project_id,
+        )
+        .correlate(nodes, jobs)
+    )
     rows = await connection.execute(
         select(runs.c.id, runs.c.created_ms, jobs.c.project_id, nodes.c.region, allocations.c.gpu_indices)
         .join(allocations, (allocations.c.run_id == runs.c.id) & allocations.c.to_ms.is_(None))
@@ -94,7 +120,7 @@ async def pool_uses(connection: AsyncConnection, pools: Collection[str]) -> list
         .join(jobs, jobs.c.id == run_jobs.c.job_id)
         .where(
             *(runs.c.state != RunState.ENDED, nodes.c.provider == JOINED, is_one_of(nodes.c.region, sorted(pools))),
-            jobs.c.priority_class == PriorityClass.GUARANTEED,
+            *(jobs.c.priority_class == PriorityClass.GUARANTEED, ~its_own.exists()),
         )
         .order_by(runs.c.id)
     )

@@ -45,6 +45,7 @@ from app.db.tables.offers import (
     provider_states,
 )
 from app.db.tables.pools import host_machines, hosts, pool_spot_shares, pool_tokens, pools
+from app.db.tables.reservations import reservations, reserved_gpus
 from app.db.tables.runs import (
     allocations,
     artifacts,
@@ -55,7 +56,7 @@ from app.db.tables.runs import (
     runs,
     system_samples,
 )
-from app.db.tables.standby import standbys
+from app.db.tables.standby import standby_windows, standbys
 
 __all__ = [
     "ID",
@@ -121,6 +122,8 @@ __all__ = [
     "provider_operations",
     "provider_paces",
     "provider_states",
+    "reservations",
+    "reserved_gpus",
     "run_history",
     "run_jobs",
     "run_results",
@@ -128,6 +131,7 @@ __all__ = [
     "secrets",
     "sessions",
     "spending",
+    "standby_windows",
     "standbys",
     "step_times",
     "system_samples",

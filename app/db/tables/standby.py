@@ -33,3 +33,27 @@ standbys = Table(
     Index("ix_standbys_node_id", "node_id"),
     Index("ix_standbys_ended_ms", "ended_ms", postgresql_where=text("ended_ms IS NOT NULL")),
 )
+
+# Hours of a local clock in which a job stands by, again and again. `next_from_ms`: of the window that comes, or is open
+# and has not been begun.
+standby_windows = Table(
+    "standby_windows",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("project_id", ID, ForeignKey("projects.id"), nullable=False),
+    Column("job_id", ID, ForeignKey("jobs.id"), nullable=False),
+    Column("days", Text, nullable=False),  # as they are written: mon,tue
+    Column("from_minute", Integer, nullable=False),
+    Column("until_minute", Integer, nullable=False),
+    Column("zone", Text, nullable=False),
+    Column("lose_steps", Boolean, nullable=False, server_default=text("false")),
+    Column("created_ms", MS, nullable=False),
+    Column("next_from_ms", MS, nullable=False),
+    Column("next_until_ms", MS, nullable=False),
+    Column("try_ms", MS, nullable=False),  # when it is tried to begin it
+    Column("told_ms", MS),  # of which window its owner was told that it cannot be begun
+    Column("ended_ms", MS),
+    Column("ended_why", Text),
+    Index("ix_standby_windows_job_id", "job_id"),
+    Index("ix_standby_windows_due", "try_ms", postgresql_where=text("ended_ms IS NULL")),
+)

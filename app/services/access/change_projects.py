@@ -16,6 +16,7 @@ from app.db.access.projects import (
     set_default_class,
 )
 from app.db.connection import Connection
+from app.db.reservations.reservations import close_all_of_project
 from app.errors import Conflict, NotFound
 from app.ports.clock import Clock, IdSource
 from app.services.access.authenticate import Caller
@@ -72,6 +73,7 @@ async def close_project(connection: Connection, project_id: str, *, now_ms: int)
             f"{project.name} has jobs that are not over (paused ones count): cancel them or let them end, with a key "
             "of the project, then archive it"
         )
+    await close_all_of_project(connection, project_id, "its project was archived", now_ms=now_ms)
     return await archive_project(connection, project_id, now_ms)
 
 

@@ -13,6 +13,7 @@ from app.db.engine import Database
 from app.db.jobs.set_asides import nodes_on, set_asides
 from app.db.pools.hosts import seen_hosts
 from app.db.pools.pools import read_pools
+from app.db.reservations.kept_gpus import kept_places
 from app.db.standby.standbys import open_standbys
 from app.settings import Settings
 
@@ -49,7 +50,11 @@ async def see_fleet(
             names=await host_names(connection),
             held=await held_gpus_of_runs(connection),
             facts=await node_facts(connection),
-            kept=kept | asides | {one.node_id for one in on_them} | await _lent(connection),
+            kept=kept
+            | asides
+            | {one.node_id for one in on_them}
+            | await _lent(connection)
+            | await kept_places(connection),
         )
 
 

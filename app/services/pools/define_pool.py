@@ -18,6 +18,7 @@ from app.db.nodes.lifetimes import set_ends_of_pool
 from app.db.pools.hosts import hosts_of
 from app.db.pools.pools import PoolRow, add_pool, delete_pool, find_pool, read_pools, set_pool
 from app.db.pools.spot_shares import set_share
+from app.db.reservations.reservations import close_all_of_pool
 from app.errors import Conflict, InvalidInput, NotFound
 from app.services.jobs.compose_job import micros
 from app.services.pools.join_host import tell_offers
@@ -69,7 +70,7 @@ async def drain_pool(connection: Connection, name: str, *, within_ms: int | None
     return row
 
 
-async def remove_pool(connection: Connection, name: str) -> PoolRow:
+async def remove_pool(connection: Connection, name: str, *, now_ms: int) -> PoolRow:
     """Raises NotFound, and Conflict while hosts are in it or something runs there."""
     row = await _locked(connection, name)
     hosts = await hosts_of(connection, [name])
@@ -78,6 +79,7 @@ async def remove_pool(connection: Connection, name: str) -> PoolRow:
             f"{len(hosts)} hosts are in pool {name}: have them leave first (allpass node leave there, or allpass pool "
             f"drain {name} and then allpass pool forget for those that do not answer any more)"
         )
+    await close_all_of_pool(connection, name, "its pool was removed", now_ms=now_ms)
     await delete_pool(connection, name)
     await notify.control(connection)
     return row

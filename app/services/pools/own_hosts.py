@@ -10,8 +10,8 @@ from dataclasses import replace
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
-from app.core.model.pool import JOINED, OwnHost, Pool
-from app.core.pools import ends_ms, free_of, is_open, offer_id_of, used_gpus
+from app.core.model.pool import JOINED, HostGpu, OwnHost, Pool
+from app.core.pools import ends_ms, free_of, is_held, is_open, offer_id_of, used_gpus
 from app.db import notify
 from app.db.connection import Connection
 from app.db.engine import Database
@@ -66,16 +66,21 @@ class DatabaseHosts:
         host_id, _, kind = offer.host.partition("/")
         if await lock_host(connection, host_id) is None:
             raise OfferGone(f"{host_id} has left its pool")
-        if offer.offer_id != offer_id_of(host_id, offer.gpu_count, kind, spot_only=offer.spot_only):
+        node = await read_node(connection, request.label)
+        project_id = "" if node is None else node.project_id
+        is_kept = bool(project_id) and offer.offer_id == offer_id_of(
+            host_id, offer.gpu_count, kind, kept_for=project_id
+        )
+        if not is_kept and offer.offer_id != offer_id_of(host_id, offer.gpu_count, kind, spot_only=offer.spot_only):
             raise OfferGone(f"{host_id} has no offer {offer.offer_id!r:.100}")
+        kept_for = project_id if is_kept else ""
         before = [one for one in await machines_of_node(connection, request.label) if one.ended_ms is None]
         if before:
             return _machine(before[0], None, now_ms)
-        pool, host = await _pool_and_host(connection, offer, now_ms=now_ms)
+        pool, host = await _pool_and_host(connection, offer, kept_for, now_ms=now_ms)
         _check_price(pool, offer, request.max_price_per_hour)
-        indices = _free_indices(host, offer)
+        indices = _free_indices(host, offer, kept_for)
         machine_id = self._ids.new("mach")
-        node = await read_node(connection, request.label)
         project = {} if node is None else {PROJECT: node.project_id}
         order = json.dumps({**dict(request.bootstrap), **project}, sort_keys=True)
         machine = HostMachine(
@@ -137,27 +142,32 @@ class DatabaseHosts:
             raise Transient(f"the hosts of pools cannot be looked at: {error.message}") from error
 
 
-async def _pool_and_host(connection: Connection, offer: Offer, *, now_ms: int) -> tuple[Pool, OwnHost]:
-    """Both, while a machine may be had there. Raises OfferGone, and NoCapacity at the pool's limit: what is lent is
-    used already."""
-    host_id, _, kind = offer.host.partition("/")
+async def _pool_and_host(connection: Connection, offer: Offer, kept_for: str, *, now_ms: int) -> tuple[Pool, OwnHost]:
+    """Both, while a machine may be had there. Raises OfferGone, and NoCapacity at the pool's limit: what is lent or
+    kept is used already."""
+    host_id = offer.host.partition("/")[0]
     hosts = await seen_hosts(connection, now_ms=now_ms)
     host = next((one for one in hosts if one.host_id == host_id), None)
     pools = {row.pool.name: row.pool for row in await read_pools(connection)}
     pool = None if host is None else pools.get(host.pool)
     if host is None or pool is None or not host.is_open or not is_open(pool, now_ms):
         raise OfferGone(f"{host_id} takes nothing new now")
-    usable = free_of(replace(host, awaited={}), kind, for_spot=offer.spot_only)[: offer.gpu_count]
-    used = used_gpus(hosts).get(pool.name, 0) - sum(gpu.index in host.lent for gpu in usable)
+    usable = _usable(host, offer, kept_for)[: offer.gpu_count]
+    used = used_gpus(hosts).get(pool.name, 0) - sum(is_held(host, gpu.index) for gpu in usable)
     if pool.most_gpus is not None and used > pool.most_gpus:
         raise NoCapacity(f"pool {pool.name} is at its limit of {pool.most_gpus} GPUs")
     return pool, host
 
 
-def _free_indices(host: OwnHost, offer: Offer) -> tuple[int, ...]:
+def _usable(host: OwnHost, offer: Offer, kept_for: str) -> tuple[HostGpu, ...]:
+    kind = offer.host.partition("/")[2]
+    return free_of(replace(host, awaited={}), kind, for_spot=offer.spot_only, kept_for=kept_for)
+
+
+def _free_indices(host: OwnHost, offer: Offer, kept_for: str) -> tuple[int, ...]:
     """Those that the new machine gets. What is promised to it and to others does not count: who asks first gets it."""
     count, kind = offer.gpu_count, offer.host.partition("/")[2]
-    free = free_of(replace(host, awaited={}), kind, for_spot=offer.spot_only)
+    free = _usable(host, offer, kept_for)
     if len(free) < count:
         raise NoCapacity(f"{len(free)} of {count} {kind} are free on {host.host_id}")
     return tuple(gpu.index for gpu in free[:count])

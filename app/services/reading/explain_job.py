@@ -15,6 +15,7 @@ from app.db.merging.merges import MergeRow, newest_merges
 from app.db.reading import explanations
 from app.services.reading.estimate_finish import estimate_one
 from app.services.reading.explain_spread import explain_spread
+from app.services.reservations.show import explain_reservation
 from app.services.sizes.explain_kept import explain_kept
 from app.services.standby.show_standby import explain_standby
 from app.settings import Settings
@@ -75,6 +76,11 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             lent=(
                 *await explain_standby(connection, job.id, _node_of(live), now_ms=now_ms),
                 *([] if live is None else await explain_kept(connection, job.id, live.run_id, now_ms=now_ms)),
+            ),
+            reserved=tuple(
+                await explain_reservation(
+                    connection, job.project_id, row["priority_class"], _node_of(live), waits=waits, now_ms=now_ms
+                )
             ),
         )
     )

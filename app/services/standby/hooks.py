@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from allpass.wire.agent import ExitReport
 from app.core.lifecycle import Outcome
-from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobState
 from app.core.model.node import NodeState
 from app.core.model.run import RunEnd, RunState
 from app.db.connection import Connection
@@ -12,11 +12,13 @@ from app.db.decisions.enactment import node_tier
 from app.db.runs.live_runs import RunRow
 from app.db.runs.progress import done_by
 from app.db.standby.standbys import StandbyRow, change_standby, open_standby_of
+from app.db.standby.windows import end_windows_of
 from app.db.transitions import Event, add_job_event
 from app.services.kit.capability import Capability
 
 _FORGIVEN = 2  # failures to begin again; the next one counts as that of any run
 LENT = "gpus_lent_out"
+JOB_IS_OVER = "its job is over"
 
 
 class StandbyHooks(Capability):
@@ -50,7 +52,9 @@ class StandbyHooks(Capability):
             )
 
     async def stop_job(self, connection: Connection, job_id: str, state: JobState, *, now_ms: int) -> None:
-        """Paused or over: it does not come back."""
+        """Paused or over: it does not come back. Of one that is over no window comes again."""
+        if state in TERMINAL_JOB_STATES:
+            await end_windows_of(connection, job_id, JOB_IS_OVER, now_ms=now_ms)
         row = await open_standby_of(connection, job_id)
         if row is not None and row.over_why is None:
             called_ms = now_ms if row.called_ms is None else row.called_ms

@@ -54,6 +54,7 @@ export interface JobFacts {
 }
 
 export interface JobLine extends JobFacts {
+  priority_class?: string; // absent from services of an earlier release
   saved: number | null;
   step_ms: number | null;
   losses: number[];

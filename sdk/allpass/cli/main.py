@@ -43,6 +43,7 @@ BUILT_IN = {
     "resume": "allpass.cli.controls:resume",
     "resize": "allpass.cli.controls:resize",
     "standby": "allpass.cli.standby:standby",
+    "reserve": "allpass.cli.reserve:reserve",
     "set": "allpass.cli.controls:set_",
     "cancel": "allpass.cli.overview:cancel",
     "wait": "allpass.cli.waiting:wait",

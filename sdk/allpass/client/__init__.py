@@ -18,6 +18,7 @@ from allpass.client.awaited import Awaited
 from allpass.client.blocking import Blocking
 from allpass.client.defragmentations import AsyncDefragMethods, DefragMethods
 from allpass.client.jobs import AsyncJobMethods, JobMethods
+from allpass.client.lending import AsyncLendingMethods, LendingMethods
 from allpass.client.model_names import AsyncModelNameMethods, ModelNameMethods
 from allpass.client.numbers import AsyncNumberMethods, NumberMethods
 from allpass.client.pools import AsyncPoolMethods, PoolMethods
@@ -40,6 +41,7 @@ class Client(
     ModelNameMethods,
     PoolMethods,
     DefragMethods,
+    LendingMethods,
     Blocking,
 ):
     """Speaks to one Allpass server, with blocking I/O. Threads may share it. Close it, or use it as a context.
@@ -71,6 +73,7 @@ class AsyncClient(
     AsyncModelNameMethods,
     AsyncPoolMethods,
     AsyncDefragMethods,
+    AsyncLendingMethods,
     Awaited,
 ):
     """`Client` for asyncio: the same methods, awaited; lists are asynchronous iterators."""

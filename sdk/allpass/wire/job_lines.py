@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from pydantic import Field
 
@@ -20,6 +21,9 @@ class JobLine(Response):
     app_name: str
     sweep_id: str | None = None
     status: JobStatus
+    priority_class: Literal["guaranteed", "spot"] = Field(
+        "guaranteed", description="`spot`: it leaves its GPUs when a guaranteed job needs them"
+    )
     reason: str | None = None
     message: str | None = None
     where: Where | None = None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from allpass.wire.base import Deadline, Flag, MicroUsd, Request, Response
 
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+ClockTime = Annotated[str, StringConstraints(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$", max_length=5)]
 StandbyState = Literal["leaving", "lent", "called_back", "ending", "over"]
 
 
@@ -61,3 +63,42 @@ class Standbys(Response):
     """Of a job, newest first; at most 100."""
 
     items: list[Standby]
+
+
+class WindowRequest(Request):
+    """POST /v1/jobs/{job_id}/standby/windows. Times are what the zone's clocks show."""
+
+    days: Annotated[list[Day], Field(min_length=1, max_length=7)] = Field(
+        description="days on which a window begins; each once"
+    )
+    begins: ClockTime = Field(description="when it begins on these days: `20:00`")
+    ends: ClockTime = Field(description="when it ends; on the day after, where that is no later than it begins")
+    zone: Annotated[str, StringConstraints(min_length=1, max_length=100)] = Field(
+        description="name of a time zone, as in the IANA database: `Europe/Rome`, `UTC`"
+    )
+    lose_steps: Flag = Field(False, description="as of a single window")
+
+
+class Window(Response):
+    """Hours in which a job stands by, again and again, while it runs."""
+
+    id: str
+    job_id: str
+    days: list[str]
+    begins: str
+    ends: str
+    zone: str
+    lose_steps: bool = False
+    created_at: datetime
+    next_at: datetime | None = Field(
+        None, description="when the next window begins; past: it is open, and not begun yet"
+    )
+    next_until: datetime | None = None
+    ended_at: datetime | None = None
+    why: str | None = Field(None, description="how it ended")
+
+
+class Windows(Response):
+    """Of a job, newest first; at most 100."""
+
+    items: list[Window]

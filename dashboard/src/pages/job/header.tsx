@@ -1,5 +1,6 @@
 import { isOver, type Job } from "../../api/jobs";
 import { absolute, count, duration, money, percent } from "../../format";
+import { ClassMark } from "../../parts/class-mark";
 import { Place } from "../../parts/place";
 import { Status } from "../../parts/status";
 import { now } from "../../parts/time";
@@ -18,7 +19,7 @@ export function Header({ job, changed }: { job: Job; changed: () => void }) {
             {job.sweep_id && <> › <a href={href("jobs", null, null, { sweep_id: job.sweep_id })}>sweep</a></>}
           </p>
           <h1 title={job.name}>{job.name}</h1>
-          <p class="job-line"><Status status={job.status} />{job.where && <Place at={job.where} />}<span class="mono faint">{job.id}</span></p>
+          <p class="job-line"><Status status={job.status} /><ClassMark of={String(job.template.priority_class ?? "guaranteed")} />{job.where && <Place at={job.where} />}<span class="mono faint">{job.id}</span></p>
         </div>
         <Actions job={job} changed={changed} />
       </div>

@@ -10,6 +10,7 @@ import { useReading, type Reading } from "../../parts/reading";
 import { Time, now } from "../../parts/time";
 import type { TabProps } from ".";
 import { Cost } from "./cost";
+import { ClassFacts } from "./class-facts";
 import { Explained } from "./explained";
 import { safeLink } from "./links";
 import { Sizes } from "./sizes";
@@ -41,6 +42,7 @@ export function Overview({ job, events }: TabProps) {
         <section>{timeline.value && <Cost job={job} timeline={timeline.value} />}</section>
       </div>
       <Facts job={job} />
+      <ClassFacts job={job} />
     </div>
   );
 }

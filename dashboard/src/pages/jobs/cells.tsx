@@ -3,6 +3,7 @@
 import type { JobLine } from "../../api/jobs";
 import { absolute, duration, hourly, money, percent } from "../../format";
 import { figures } from "../../parts/chart-data";
+import { ClassMark } from "../../parts/class-mark";
 import { gpus, Tier } from "../../parts/place";
 import { Spark } from "../../parts/spark";
 import { now } from "../../parts/time";
@@ -22,10 +23,11 @@ export function WhereCell({ job }: { job: JobLine }) {
 /** The same on one line, for layouts without a column for it. */
 export function WhereLine({ job }: { job: JobLine }) {
   const at = job.where;
-  if (!at) return <span class="cut faint" title={instead(job)}>{instead(job) || job.app_name}</span>;
+  const mark = <ClassMark of={job.priority_class ?? ""} spotOnly />;
+  if (!at) return <span class="cut faint" title={instead(job)}>{mark}{instead(job) || job.app_name}</span>;
   return (
     <span class="cut">
-      <Tier tier={at.tier} /> {at.provider} {gpus(at.gpu_type, at.gpu_count)} <span class="faint">{hourly(at.price_per_hour)}</span>
+      {mark}<Tier tier={at.tier} /> {at.provider} {gpus(at.gpu_type, at.gpu_count)} <span class="faint">{hourly(at.price_per_hour)}</span>
     </span>
   );
 }

@@ -2,6 +2,7 @@ import type { ComponentChildren } from "preact";
 
 import type { JobLine } from "../../api/jobs";
 import { money } from "../../format";
+import { ClassMark } from "../../parts/class-mark";
 import { Status } from "../../parts/status";
 import { now } from "../../parts/time";
 import { href } from "../../route";
@@ -97,7 +98,7 @@ function Beside({ job }: { job: JobLine }) {
   const labels = Object.entries(job.labels);
   return (
     <span class="cut faint" title={[job.app_name, ...labels.map(([name, value]) => `${name}:${value}`)].join(", ")}>
-      {job.app_name}{labels.map(([name, value]) => <span key={name} class="label">{name}:{value}</span>)}
+      <ClassMark of={job.priority_class ?? ""} spotOnly />{job.app_name}{labels.map(([name, value]) => <span key={name} class="label">{name}:{value}</span>)}
     </span>
   );
 }

@@ -100,7 +100,7 @@ def test_a_move_has_to_earn_the_arrival() -> None:
 
 def test_a_job_waits_longer_where_serverless_itself_takes_long_to_begin() -> None:
     slow = replace(SERVERLESS, arrival_ms=150_000)
-    one = job(deadline_ms=NOW_MS + 1_000 * HOUR_MS, total_run_ms=HOUR_MS, start="auto")
+    one = job(submitted_ms=NOW_MS, deadline_ms=NOW_MS + 1_000 * HOUR_MS, total_run_ms=HOUR_MS, start="auto")
     usual = most_wait_ms(CONFIG, one, NOW_MS, SERVERLESS)
     assert most_wait_ms(CONFIG, one, NOW_MS, slow) == usual + 300_000
 
@@ -118,5 +118,5 @@ def test_a_short_job_waits_where_that_saves_more_than_it_is_worth(arrival_ms: in
     """Twenty minutes of work, not worth the arrival of a move: where beginning on serverless is dear it waits."""
     dear = replace(SERVERLESS, price_per_hour=Money(4_000_000), arrival_ms=arrival_ms)
     fresh = replace(MARKET, price_per_hour=Money(1_000_000), startup_ms=250_000, arrival_ms=100_000)
-    one = job(deadline_ms=NOW_MS + 100 * HOUR_MS, total_run_ms=HOUR_MS // 3, start="auto")
+    one = job(submitted_ms=NOW_MS, deadline_ms=NOW_MS + 100 * HOUR_MS, total_run_ms=HOUR_MS // 3, start="auto")
     assert is_patient(CONFIG, one, HOUR_MS // 3, dear, fresh, NOW_MS) is waits

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from app.control.context import ControlContext
 from app.control.each import each_by_itself
+from app.core.arrivals import Arrivals
 from app.core.machine_lives import MachineLives
 from app.core.model.health import Chore
 from app.db import notify
+from app.db.nodes.arrivals import arrived_lately
 from app.db.nodes.machine_lives import lived_lately
 from app.db.offers.listed import replace_offers
 from app.db.unreadable import RowReading
@@ -28,7 +30,8 @@ async def list_offers(context: ControlContext, name: str) -> int:
     reading = RowReading()
     async with context.led() as connection:
         lives = MachineLives(await lived_lately(connection, name, now_ms=context.clock.now_ms()))
-        seen = [lives.told_of(offer) for offer in seen]
+        arrivals = Arrivals(await arrived_lately(connection, name, now_ms=context.clock.now_ms()))
+        seen = [arrivals.told_of(lives.told_of(offer)) for offer in seen]
         if await replace_offers(connection, name, seen, now_ms=context.clock.now_ms(), reading=reading):
             await notify.control(connection)
     for (_table, offer), error in reading.unread.items():

@@ -92,7 +92,7 @@ def _mean_ms(seen: list[Lived], gpu_type: str) -> int:
         return 0
     whole = _total(by_project.values())
     without = [_less(whole, sums) for sums in by_project.values()]
-    return _rounded(1 / min(map(_rate, without if len(without) > 1 else [whole])))
+    return rounded_ms(1 / min(map(_rate, without if len(without) > 1 else [whole])))
 
 
 def _total(several: Iterable[_Sums]) -> _Sums:
@@ -117,9 +117,10 @@ def _posterior(failures: float, lived_ms: float, prior_rate: float) -> float:
     return (failures + prior_rate * _PRIOR_LIVED_MS) / (lived_ms + _PRIOR_LIVED_MS)
 
 
-def _rounded(life_ms: float) -> int:
-    digits = _DIGITS - 1 - math.floor(math.log10(max(life_ms, 1.0)))
-    return max(1, round(round(life_ms, digits)))
+def rounded_ms(value: float) -> int:
+    """What was learned, to two digits; at least 1."""
+    digits = _DIGITS - 1 - math.floor(math.log10(max(value, 1.0)))
+    return max(1, round(round(value, digits)))
 
 
 def fading(ago_ms: int) -> float:
@@ -127,10 +128,15 @@ def fading(ago_ms: int) -> float:
     return float(0.5 ** (max(0, ago_ms) / HALF_LIFE_MS))
 
 
-def weighed_micros(one: Offer | NodeView) -> int:
-    """What an hour of work costs there, in micro-dollars: the price of an hour where machines do not fail."""
+def weighed_micros(one: Offer | NodeView, stretch_ms: int = 0) -> int:
+    """What an hour of work costs there, in micro-dollars: the price of an hour where machines do not fail. Where they
+    do, each failure brings the job to a fresh one, which costs an arrival (`app.core.arrivals`).
+
+    `stretch_ms`: of work between two saves; 0: as far apart as they are taken to be on such machines.
+    """
     restart_ms = one.startup_ms if isinstance(one, Offer) else max(0, one.expected_ready_ms - one.requested_ms)
-    return round(one.price_per_hour.micros * dearer(one.mean_life_ms, restart_ms))
+    micros = one.price_per_hour.micros * dearer(one.mean_life_ms, restart_ms + one.arrival_ms, stretch_ms)
+    return round(micros + (one.arrival_micros * 3_600_000 / one.mean_life_ms if one.mean_life_ms else 0))
 
 
 def saves_every_ms(mean_life_ms: int, most_ms: int = SAVES_EVERY_MS) -> int:
@@ -141,11 +147,11 @@ def saves_every_ms(mean_life_ms: int, most_ms: int = SAVES_EVERY_MS) -> int:
     return min(most_ms, max(SAVES_LEAST_MS, math.isqrt(2 * SAVE_MS * mean_life_ms)))
 
 
-def dearer(mean_life_ms: int, restart_ms: int) -> float:
+def dearer(mean_life_ms: int, restart_ms: int, stretch_ms: int = 0) -> float:
     """How many times the price an hour of work costs on machines that live so long; 1 where they do not fail."""
     if mean_life_ms <= 0:
         return 1.0
-    every_ms = saves_every_ms(mean_life_ms)
+    every_ms = stretch_ms or saves_every_ms(mean_life_ms)
     stretch = (every_ms + SAVE_MS) / mean_life_ms
     if stretch > math.log(_MOST_DEARER):
         return _MOST_DEARER

@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import dataclass
 
 from app.core.billing import first_unit
+from app.core.job_prices import entered_micros, staying_ms, stretch_ms
 from app.core.machine_lives import weighed_micros
 from app.core.model.image import ImageState, ImageView
 from app.core.model.job import PriorityClass, Resources
@@ -69,7 +70,7 @@ class Market:
         self._without_images = {(trait.provider, trait.tier) for trait in traits if not trait.takes_images}
         self._builders = {(trait.provider, trait.tier) for trait in traits if trait.builds_images}
         self._images = {(view.provider, view.image): view for view in images}
-        rank = {tier: place for place, tier in enumerate(tiers)}
+        self._rank = rank = {tier: place for place, tier in enumerate(tiers)}
         self.offers = tuple(
             sorted(
                 (offer for offer in offers if offer.tier in rank),
@@ -85,20 +86,24 @@ class Market:
             )
         )
         self._is_for_some = any(offer.projects or offer.spot_only for offer in self.offers)
+        self._fail = any(offer.mean_life_ms for offer in self.offers)
+        self._arrive = any(offer.arrival_ms or offer.arrival_micros for offer in self.offers)
         self._fitting: dict[Resources, tuple[Offer, ...]] = {}
-        self._plain: dict[Resources, Choice | None] = {}
+        self._sorted: dict[tuple[Resources, int, int], tuple[Offer, ...]] = {}
+        self._plain: dict[tuple[Resources, int, int], Choice | None] = {}
 
     def without(self, gone: Collection[Offer]) -> Market:
         """The same with fewer offers."""
         fewer = copy(self)
         fewer.offers = tuple(offer for offer in self.offers if offer not in gone)
-        fewer._fitting, fewer._plain = {}, {}
+        fewer._fitting, fewer._sorted, fewer._plain = {}, {}, {}
         return fewer
 
     def choose(self, job: JobView) -> Choice | None:
         """The first tier's cheapest fitting offer by the hour of work (`weighed_micros`), then the quickest to start;
         then as HAS ranks nodes: the smallest memory that is enough, the fewest GPUs, the fewest left on its host.
-        Another tier's, where machines of the first fail so often that work costs less there.
+        Another tier's, where machines of the first fail so often that work costs less there. What an hour of work costs
+        is another for a job that saves seldom, and for one that is done soon (`job_prices`).
 
         Offers that failed the job recently are passed over, and of one that never saves those whose machines end before
         it is done; when that leaves none, the best of them is tried again. What is only not to be had for a moment, as
@@ -108,17 +113,25 @@ class Market:
         limited = job.caps.max_cost is not None or job.caps.max_hourly is not None or job.allowances
         if job.avoided_offers or job.unreached_offers or limited or job.never_saves or self._is_for_some:
             return self._choose(job)
-        if job.resources not in self._plain:
-            self._plain[job.resources] = self._choose(job)
-        return self._plain[job.resources]
+        kind = self._kind(job)
+        if kind not in self._plain:
+            self._plain[kind] = self._choose(job)
+        return self._plain[kind]
+
+    def _kind(self, job: JobView) -> tuple[Resources, int, int]:
+        """All jobs of one are answered alike: what they need, how seldom they save, and how long they stay."""
+        return job.resources, stretch_ms(job) if self._fail else 0, staying_ms(job) if self._arrive else 0
 
     def _choose(self, job: JobView) -> Choice | None:
-        fitting = tuple(offer for offer in self._fits(job) if is_for(job, offer) and self._may_pay(job, offer))
+        _, stretch, staying = kind = self._kind(job)
+        fitting = tuple(
+            offer for offer in self._in_order(kind, job) if is_for(job, offer) and self._may_pay(job, offer)
+        )
         if not fitting:
             return None
         fresh = tuple(offer for offer in fitting if offer.key not in job.avoided_offers and self._outlives(offer, job))
         first = (fresh or fitting)[0]
-        pool = _safest_first(fresh or fitting)
+        pool = _safest_first(fresh or fitting, stretch, staying)
         best = next((one for one in pool if self._can_be_had(one, job) and is_like(one, pool[0])), pool[0])
         rivals = sum(offer.tier == best.tier for offer in pool)
         unreached = best.key in job.unreached_offers
@@ -177,6 +190,16 @@ class Market:
             self._fitting[job.resources] = fitting
         return fitting
 
+    def _in_order(self, kind: tuple[Resources, int, int], job: JobView) -> tuple[Offer, ...]:
+        """What fits, cheapest first by an hour of such a job's work."""
+        _, stretch, staying = kind
+        if not stretch and not staying:
+            return self._fits(job)
+        if kind not in self._sorted:
+            key = {offer: entered_micros(offer, stretch, staying) for offer in self._fits(job)}
+            self._sorted[kind] = tuple(sorted(self._fits(job), key=lambda offer: (self._rank[offer.tier], key[offer])))
+        return self._sorted[kind]
+
     def _outlives(self, offer: Offer, job: JobView) -> bool:
         """Whether a machine lives long enough for a job that cannot leave it and go on, as far as both are known."""
         life_ms = self._lives_ms.get((offer.provider, offer.tier))
@@ -198,13 +221,14 @@ class Market:
         return ZERO if rule is None else first_unit(rule, offer.price_per_hour)
 
 
-def _safest_first(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+def _safest_first(offers: tuple[Offer, ...], stretch: int, staying: int) -> tuple[Offer, ...]:
     """Another tier's before those of the first, where those fail so often that work costs more there."""
     first = offers[0]
     if not first.mean_life_ms:
         return offers
-    cost = weighed_micros(first)
-    return tuple(sorted(offers, key=lambda offer: offer.tier == first.tier or weighed_micros(offer) >= cost))
+    cost = entered_micros(first, stretch, staying)
+    dearer = (offer.tier == first.tier or entered_micros(offer, stretch, staying) >= cost for offer in offers)
+    return tuple(offer for _, offer in sorted(zip(dearer, offers, strict=True), key=lambda pair: pair[0]))
 
 
 def is_like(offer: Offer, other: Offer) -> bool:

@@ -63,6 +63,8 @@ class Cloud:
             requested_ms=now_ms,
             expected_ready_ms=expected_ms,
             region=offer.region,
+            arrival_ms=offer.arrival_ms,
+            arrival_micros=offer.arrival_micros,
         )
         at_request = BILLING[offer.tier].starts == BillingStart.REQUEST
         self.machines[view.node_id] = SimulatedMachine(view, now_ms if at_request else None)

@@ -44,6 +44,8 @@ class Offer:
     download_mbps: int = 0
     traffic_micros_per_gb: int = 0
     mean_life_ms: int = 0  # of such machines until they fail, as far as is learned; 0: as good as none has failed
+    arrival_ms: int = 0  # until the first job of such a machine trains, once it is up, as far as is learned
+    arrival_micros: int = 0  # and what that costs beside the hours: bytes
     shared_gpus: int = 0  # that are free on its host, of which each of the host's offers takes its own; 0: not shared
     projects: tuple[str, ...] = ()  # that may have it; empty: all
     spot_only: bool = False  # its GPUs are lent, or kept for somebody: they are given back when these are called

@@ -141,6 +141,8 @@ class NodeView:
     region: str = ""
     image: str = ""  # the container image it was rented with; empty: ours, which every job without one of its own takes
     mean_life_ms: int = 0  # as of its offer
+    arrival_ms: int = 0
+    arrival_micros: int = 0
     spot_only: bool = False  # it is on GPUs that are lent: guaranteed jobs could not be taken off it
 
 

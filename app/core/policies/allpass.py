@@ -34,6 +34,7 @@ from app.core.policies.placement import Place
 from app.core.policies.plan_builder import PlanBuilder
 from app.core.policies.reuse import reuse_flows, size_pool
 from app.core.policies.weighing import (
+    begins_ms,
     late_from_ms,
     may_be_parked,
     most_wait_ms,
@@ -157,7 +158,9 @@ class _Placing:
     def _expects_a_node(self, job: JobView, coming: Place | None) -> bool:
         if job.state == JobState.WAITING and job.serverless_used_ms and not self.makes_before_break:
             return True
-        self.desk.wake(patient_until_ms(self.config, job) + 1)
+        serverless = self.outlook.serverless.choose(job)
+        offer = None if serverless is None else serverless.offer
+        self.desk.wake(patient_until_ms(self.config, job, offer) + 1)
         self.desk.wake(self.now_ms + slack_ms(self.config, job, None, self.now_ms) + 1)
         self.desk.wake(late_from_ms(job, self.now_ms))
         return self._takes_what_comes(job, coming) or self.desk.is_patient(job)
@@ -172,7 +175,7 @@ class _Placing:
         if by_ms is None or job.never_saves:
             return False
         self.desk.wake(by_ms + 1)
-        self.desk.wake(job.deadline_ms - serverless.offer.startup_ms - left_ms + 1)  # then it is late anyway
+        self.desk.wake(job.deadline_ms - begins_ms(serverless.offer) - left_ms + 1)  # then it is late anyway
         return self.now_ms > by_ms
 
     def _takes_what_comes(self, job: JobView, coming: Place | None) -> bool:
@@ -183,7 +186,7 @@ class _Placing:
             return False
         rules = self.config.rules
         most_ms = max(serverless.offer.startup_ms, int(rules.patience_run_share * (job.total_run_ms or 0)))
-        most_ms = min(most_ms, most_wait_ms(self.config, job, self.now_ms))
+        most_ms = min(most_ms, most_wait_ms(self.config, job, self.now_ms, serverless.offer))
         left_ms = remaining_ms(job, None, self.now_ms)
         by_ms = starts_by_ms(job, left_ms, serverless.offer, self.now_ms)
         if most_ms < 0 or (by_ms is not None and coming.expected_ready_ms > by_ms):

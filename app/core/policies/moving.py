@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from itertools import chain
 
 from app.core import queue
+from app.core.job_prices import arrival_cost, job_micros
 from app.core.machine_lives import weighed_micros
 from app.core.model.job import JobState
 from app.core.model.node import SERVERFUL_TIERS, Tier
+from app.core.model.offer import Offer
 from app.core.model.plan import ActionKind
-from app.core.model.snapshot import JobView, RunView
+from app.core.model.snapshot import JobView, NodeView, RunView
 from app.core.policies import reasons
 from app.core.policies.placement import Place
 from app.core.policies.plan_builder import PlanBuilder
@@ -60,18 +62,20 @@ class Mover:
             return
         most_micros = min(price - 1, price * (1 - drop))
         ready = self.desk.ready_place(job, most_micros)
-        if ready is not None and self._is_worth(job, run, price, ready.weighed_share_micros(job.resources)):
+        if ready is not None and self._is_worth(job, run, price, ready.one, drop):
             self._leave_for(job, run, ready)
             return
         coming = self.desk.fleet.coming_place(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else None
-        if coming is not None and self._is_worth(job, run, price, coming.weighed_share_micros(job.resources)):
+        if coming is not None and self._is_worth(job, run, price, coming.one, drop):
             coming.take(job)
             return
         if job.not_before_ms > self.now_ms:
             self.desk.wake(job.not_before_ms)  # the last node that was rented for it could not be had
             return
-        fresh = self._fresh_price(job)
-        if fresh is None or fresh > most_micros or not self._is_worth(job, run, price, fresh):
+        choice = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
+        if choice is None or _share_micros(choice.offer, job) > most_micros:
+            return
+        if not self._is_worth(job, run, price, choice.offer, drop):
             return
         if not self.desk.provision(job, "the job moves there when it is ready"):
             self._park_if_slack(job, run)
@@ -88,20 +92,15 @@ class Mover:
     def _price(self, job: JobView, run: RunView) -> int | None:
         """What the run costs per hour: its share of the node."""
         node = self.board.nodes.get(run.node_id)
-        return None if node is None else weighed_micros(node) * job.resources.gpus_min // node.gpu_count
+        return None if node is None else _share_micros(node, job)
 
-    def _fresh_price(self, job: JobView) -> int | None:
-        """What a place on a new node would cost per hour, where one can be rented."""
-        choice = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
-        if choice is None:
-            return None
-        return weighed_micros(choice.offer) * job.resources.gpus_min // choice.offer.gpu_count
-
-    def _is_worth(self, job: JobView, run: RunView, price: int, target: int) -> bool:
-        """Rule 3. Sets the wake-ups at which time alone changes the answer."""
-        lost_ms = unkept_ms(job, run, self.now_ms)
-        worth_ms = break_even_ms(self.config, price, target, lost_ms)
-        if worth_ms is None:
+    def _is_worth(self, job: JobView, run: RunView, price: int, target: Offer | NodeView, drop: float) -> bool:
+        """Rule 3. Sets the wake-ups at which time alone changes the answer. A move pays for itself while its target
+        lives: where such machines fail sooner than that on average, it does not. `drop`: of a chase, otherwise 0."""
+        lost_ms, micros = unkept_ms(job, run, self.now_ms), _share_micros(target, job)
+        arrival = arrival_cost(target) * job.resources.gpus_min // target.gpu_count
+        worth_ms = break_even_ms(self.config, price, micros, lost_ms, arrival)
+        if worth_ms is None or 0 < target.mean_life_ms <= worth_ms or (drop and self._risks(job, run, price, target)):
             return False
         moves = self.config.moves
         worth_ms = max(worth_ms, int((moves.save_ms + moves.load_ms + lost_ms) / self.config.rules.move_pause_share))
@@ -116,6 +115,14 @@ class Mover:
                 self.desk.wake(self.now_ms + least_ms - ran)
                 return False
         return not self._would_be_late(job, run, left_ms, lost_ms)
+
+    def _risks(self, job: JobView, run: RunView, price: int, target: Offer | NodeView) -> bool:
+        """Whether the share by which the target costs less is below the chance that it fails before the job is done:
+        the place that the job has would be left for one that it loses."""
+        if not target.mean_life_ms:
+            return False
+        chance = self.desk.left_ms(job, run) / target.mean_life_ms
+        return _share_micros(target, job) > (1 - chance) * price
 
     def _would_be_late(self, job: JobView, run: RunView, left_ms: int, lost_ms: int) -> bool:
         moves = self.config.moves
@@ -180,3 +187,8 @@ class Mover:
             self.desk.wake(rests_until_ms)
         else:
             self._move_if_cheaper(job, run, self.config.rules.chase_drop)
+
+
+def _share_micros(one: Offer | NodeView, job: JobView) -> int:
+    """What an hour of the job's work costs there: of its share of the GPUs."""
+    return job_micros(one, job) * job.resources.gpus_min // one.gpu_count

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from app.core.board import Board, Shape
+from app.core.job_prices import job_micros
 from app.core.machine_lives import weighed_micros
 from app.core.model.job import NO_AFFINITY, Affinity, PriorityClass, Resources
 from app.core.model.money import Money
@@ -38,6 +39,7 @@ class Place:
     node: NodeView | None
     image: str = ""
     provider: str = ""
+    offer: Offer | None = None  # of one that this plan rents
     tenants: list[Affinity] = field(default_factory=list)  # of those that are there, or come by this plan
     needed: bool = False
 
@@ -55,9 +57,18 @@ class Place:
         """What the GPUs of the job cost there per hour, in micro-dollars."""
         return self.price_per_hour.micros * resources.gpus_min // self.gpu_count
 
-    def weighed_share_micros(self, resources: Resources) -> int:
-        """What an hour of work costs the job there, in micro-dollars."""
-        return self.weighed_micros * resources.gpus_min // self.gpu_count
+    def weighed_share_micros(self, job: JobView) -> int:
+        """What an hour of work costs the job there, in micro-dollars, once it is there."""
+        micros = self.weighed_micros if job.saves else job_micros(self.one, job)
+        return micros * job.resources.gpus_min // self.gpu_count
+
+    @property
+    def one(self) -> Offer | NodeView:
+        """What it is, or will be."""
+        known = self.offer if self.node is None else self.node
+        if known is None:
+            raise ValueError(f"{self.place_id} is neither a node nor rented")
+        return known
 
     @property
     def shape(self) -> Shape:
@@ -214,6 +225,7 @@ class Fleet:
             node=None,
             image=job.resources.base_image or "",
             provider=offer.provider,
+            offer=offer,
         )
         place.take(job)
         self._new.setdefault(job.project_id, []).append(place)

@@ -12,6 +12,7 @@ from app.core.model.node import NodeState, Tier
 from app.core.model.plan import ActionKind
 from app.core.model.snapshot import JobView, NodeView
 from app.core.policies.plan_builder import PlanBuilder
+from app.core.policies.weighing import begins_ms
 from app.core.policy import PolicyState
 from app.core.remaining import predicted_ms, remaining_ms
 
@@ -65,7 +66,7 @@ def _reuse_saves(desk: PlanBuilder, job: JobView) -> float:
     is_known = predicted_ms(job, None, desk.now_ms) is not None
     premium = (dear - cheap) * (remaining_ms(job, None, desk.now_ms) if is_known else wait_ms)
     move = (dear - cheap) * wait_ms + cheap * desk.config.moves.load_ms
-    return max(0.0, min(premium, move) + dear * serverless.offer.startup_ms) / 3_600_000
+    return max(0.0, min(premium, move) + dear * begins_ms(serverless.offer)) / 3_600_000
 
 
 def size_pool(desk: PlanBuilder, flows: Mapping[str, Flow]) -> None:

@@ -79,7 +79,7 @@ class Room:
 
 
 def _is_for(place: Place, job: JobView, most_micros: float) -> bool:
-    return place.takes(job) and place.weighed_share_micros(job.resources) <= most_micros
+    return place.takes(job) and place.weighed_share_micros(job) <= most_micros
 
 
 def shape_fits(resources: Resources, shape: Shape) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.core import queue
+from app.core.job_prices import arrival_cost, job_micros
 from app.core.machine_lives import weighed_micros
 from app.core.model.job import JobKind, JobState, StartRule
 from app.core.model.offer import Offer
@@ -20,20 +21,34 @@ def move_cost(config: PolicyConfig, source_micros: int, target_micros: int) -> i
     return moves.save_ms * (source_micros + target_micros) + (moves.load_ms + moves.prepare_ms) * target_micros
 
 
-def break_even_ms(config: PolicyConfig, source_micros: int, target_micros: int, lost_ms: int = 0) -> int | None:
+def break_even_ms(
+    config: PolicyConfig, source_micros: int, target_micros: int, lost_ms: int = 0, arrival: int = 0
+) -> int | None:
     """From which remaining time on a move pays, with the gain that is asked for; None: at these prices never.
 
-    `lost_ms`: of work that the move throws away, and that is done again on the target.
+    `lost_ms`: of work that the move throws away, and that is done again on the target. `arrival`: what the job's
+    arrival there costs (`arrival_cost`).
     """
     gap = source_micros - target_micros
     if gap <= 0:
         return None
-    cost = move_cost(config, source_micros, target_micros) + lost_ms * target_micros
+    cost = move_cost(config, source_micros, target_micros) + lost_ms * target_micros + arrival
     return int(config.rules.move_gain * cost / gap)
 
 
-def most_wait_ms(config: PolicyConfig, job: JobView, now_ms: int) -> int:
-    """How long the job may wait for a node instead of starting on serverless; negative: not at all.
+def begins_ms(offer: Offer) -> int:
+    """From the request until the first step there, as far as is learned."""
+    return offer.startup_ms + offer.arrival_ms
+
+
+def patience_ms(config: PolicyConfig, serverless: Offer | None) -> int:
+    """The longest wait for a node: longer where an arrival on serverless takes long itself, as the job would arrive
+    twice, there and then on the node."""
+    return config.rules.patience_ms + (0 if serverless is None else 2 * serverless.arrival_ms)
+
+
+def most_wait_ms(config: PolicyConfig, job: JobView, now_ms: int, serverless: Offer | None = None) -> int:
+    """How long the job may wait for a node instead of starting on `serverless`; negative: not at all.
 
     Only a batch job whose user left the start to us waits, and one that has waited for long has lost its patience. So
     may one that has lost its place and has time to spare, each time: where machines fail often, to start on serverless
@@ -42,10 +57,10 @@ def most_wait_ms(config: PolicyConfig, job: JobView, now_ms: int) -> int:
     rules = config.rules
     if job.kind != JobKind.BATCH or job.start != StartRule.AUTO:
         return -1
-    if now_ms > patient_until_ms(config, job) and not waits_again(config, job, now_ms):
+    if now_ms > patient_until_ms(config, job, serverless) and not waits_again(config, job, now_ms):
         return -1
-    patience_ms = rules.patience_share * job.resources.gpus_min * (job.deadline_ms - job.submitted_ms)
-    return int(min(rules.patience_ms, patience_ms, queue.may_wait_ms(job, now_ms)))
+    share_ms = rules.patience_share * job.resources.gpus_min * (job.deadline_ms - job.submitted_ms)
+    return int(min(patience_ms(config, serverless), share_ms, queue.may_wait_ms(job, now_ms)))
 
 
 def waits_again(config: PolicyConfig, job: JobView, now_ms: int) -> bool:
@@ -61,9 +76,9 @@ def late_from_ms(job: JobView, now_ms: int) -> int:
     return job.deadline_ms - remaining_ms(job, None, now_ms) + 1
 
 
-def patient_until_ms(config: PolicyConfig, job: JobView) -> int:
+def patient_until_ms(config: PolicyConfig, job: JobView, serverless: Offer | None = None) -> int:
     """When the job stops waiting, however near a node is."""
-    return job.submitted_ms + merge_wait_ms(config, job) + 2 * config.rules.patience_ms
+    return job.submitted_ms + merge_wait_ms(config, job) + 2 * patience_ms(config, serverless)
 
 
 def merge_wait_ms(config: PolicyConfig, job: JobView) -> int:
@@ -84,15 +99,18 @@ def is_patient(config: PolicyConfig, job: JobView, left_ms: int, serverless: Off
 
     It may wait so long, would be worth a move all the same, and loses next to nothing: waiting takes hardly longer
     than starting on serverless and moving. And no deadline is lost by it. What a wait saves grows with the GPUs: a job
-    of eight saves as much in a minute as one of one GPU in eight.
+    of eight saves as much in a minute as one of one GPU in eight. Where arrivals take long it waits as well if that
+    saves more than the wait is worth (`_saves_enough`).
     """
     is_guess = predicted_ms(job, None, now_ms) is None and job.state != JobState.WAITING  # as much as it has done
-    if is_guess or fresh.startup_ms > most_wait_ms(config, job, now_ms):
+    if is_guess or fresh.startup_ms > most_wait_ms(config, job, now_ms, serverless):
         return False
     by_ms = starts_by_ms(job, left_ms, serverless, now_ms)
-    if by_ms is not None and now_ms + fresh.startup_ms > by_ms:
+    if by_ms is not None and now_ms + begins_ms(fresh) - serverless.arrival_ms > by_ms:
         return False
-    longer_ms = fresh.startup_ms - serverless.startup_ms - config.moves.save_ms - config.moves.load_ms
+    if _saves_enough(config, job, left_ms, serverless, fresh):
+        return True
+    longer_ms = begins_ms(fresh) - begins_ms(serverless) - config.moves.save_ms - config.moves.load_ms
     saving_ms = left_ms * job.resources.gpus_min
     if longer_ms > config.rules.patience_extra_share * saving_ms:
         return False
@@ -100,14 +118,34 @@ def is_patient(config: PolicyConfig, job: JobView, left_ms: int, serverless: Off
     return worth_ms is not None and saving_ms > worth_ms
 
 
+def _saves_enough(config: PolicyConfig, job: JobView, left_ms: int, serverless: Offer, fresh: Offer) -> bool:
+    """Whether to wait costs so much less than the cheaper of the other ways, to stay on serverless or to move from
+    there, that each hour by which the job is done later saves more than an hour of serverless costs. Only where an
+    arrival on serverless is known to take time: elsewhere a job that is not worth a move starts at once."""
+    if not serverless.arrival_ms:
+        return False
+    dear, cheap = (job_micros(one, job) // one.gpu_count for one in (serverless, fresh))
+    arrival = arrival_cost(fresh) // fresh.gpu_count
+    soon_ms, move_ms = begins_ms(serverless), config.moves.save_ms + config.moves.load_ms
+    moves_at_ms = max(soon_ms, begins_ms(fresh))
+    waits = cheap * left_ms + arrival
+    other, later_ms = dear * (soon_ms + left_ms), begins_ms(fresh) - soon_ms
+    done_ms = moves_at_ms - soon_ms
+    if done_ms < left_ms:
+        moved = dear * moves_at_ms + move_cost(config, dear, cheap) + cheap * (left_ms - done_ms) + arrival
+        if moved < other:
+            other, later_ms = moved, later_ms - move_ms
+    return other > waits and other - waits >= dear * later_ms
+
+
 def starts_by_ms(job: JobView, left_ms: int, serverless: Offer, now_ms: int) -> int | None:
     """Until when a job without a place may be kept waiting and still be in time by starting on serverless, should it
     take as much longer than predicted as predictions are believed in (`remaining`). None: nothing of it is to be lost,
     as it would be late even now."""
-    if now_ms + serverless.startup_ms + left_ms > job.deadline_ms:
+    if now_ms + begins_ms(serverless) + left_ms > job.deadline_ms:
         return None
     longer_ms = left_ms * (OUTLIVED_NUMERATOR - OUTLIVED_DENOMINATOR) // OUTLIVED_DENOMINATOR
-    return job.deadline_ms - serverless.startup_ms - left_ms - longer_ms
+    return job.deadline_ms - begins_ms(serverless) - left_ms - longer_ms
 
 
 def settles(config: PolicyConfig, job: JobView, left_ms: int, serverless: Offer, fresh: Offer, now_ms: int) -> bool:
@@ -122,7 +160,7 @@ def settles(config: PolicyConfig, job: JobView, left_ms: int, serverless: Offer,
         return False
     if fresh.startup_ms > queue.may_wait_ms(job, now_ms):
         return False
-    if now_ms + serverless.startup_ms + left_ms <= job.deadline_ms < now_ms + fresh.startup_ms + left_ms:
+    if now_ms + begins_ms(serverless) + left_ms <= job.deadline_ms < now_ms + begins_ms(fresh) + left_ms:
         return False
     worth_ms = break_even_ms(config, weighed_micros(serverless), weighed_micros(fresh))
     return worth_ms is not None and left_ms > max(worth_ms, int(fresh.startup_ms / config.rules.move_pause_share))

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.arrivals import with_arrivals
 from app.core.foreign import read_as
 from app.core.machine_lives import with_lives
 from app.core.model.money import Money
@@ -80,7 +81,7 @@ class NodeMemory:
                 reading.hidden_tiers.append(row.tier)
             else:
                 fresh[node_id] = view
-        self._views = {view.node_id: view for view in with_lives(fresh.values(), offers)}
+        self._views = {view.node_id: view for view in with_arrivals(with_lives(fresh.values(), offers), offers)}
         return tuple(self._views.values())
 
     async def _refresh(self, connection: AsyncConnection, changed: Collection[str] | None) -> None:

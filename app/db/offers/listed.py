@@ -84,6 +84,8 @@ def read_offer(kept: Any) -> Offer:
         raise ValueError(f"an offer of {offer.gpu_count} GPUs for {offer.price_per_hour}")
     if not (0 <= offer.mean_life_ms < _MOST and 0 <= offer.startup_ms < _MOST):
         raise ValueError("an offer of machines that live, or start, for no time that there is")
+    if not (0 <= offer.arrival_ms < _MOST and 0 <= offer.arrival_micros < _MOST):
+        raise ValueError("an offer of machines on which arrivals take, or cost, what cannot be")
     return offer
 
 

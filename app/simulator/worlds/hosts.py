@@ -7,12 +7,14 @@ import random
 from dataclasses import dataclass, field
 
 from app.core import billing
+from app.core.arrivals import Arrivals
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import NodeView
 from app.simulator.cloud import Cloud
 from app.simulator.scenario import PROJECT, Scenario, Task, hosts_of
+from app.simulator.worlds.arrival_history import ArrivalHistory
 from app.simulator.worlds.supply import Supply, micros
 from app.simulator.worlds.world import TierWorld
 
@@ -44,6 +46,7 @@ class RoughCloud(Cloud):
         self._fates = random.Random(f"{scenario.seed} fates")  # noqa: S311 - a simulation
         self.supply = Supply(scenario.world, scenario.seed)
         self._hosts: dict[str, _Host] = {}
+        self._arrivals = ArrivalHistory()
         self.storage = self.traffic = 0
 
     def rent(self, offer: Offer, now_ms: int, project_id: str = PROJECT) -> tuple[NodeView, int]:
@@ -64,12 +67,22 @@ class RoughCloud(Cloud):
 
     def fetch_ms(self, node_id: str, task: Task) -> int:
         """How long the machine fetches what the job needs and it has not; from then on it has it."""
-        host, figures = self._hosts[node_id], self._world.of(self.machines[node_id].view.tier)
+        view = self.machines[node_id].view
+        host, figures = self._hosts[node_id], self._world.of(view.tier)
+        is_fresh = not host.has
         needed = {"environment": figures.environment_gb, f"model {task.model}": self._world.model_gb}
         gb = sum(size for name, size in needed.items() if name not in host.has) + self._world.data_gb
         host.has.update(needed)
         self._fetched(node_id, gb)
-        return _through(host, gb)
+        took_ms = _through(host, gb)
+        if is_fresh:
+            traffic = host.fetched_mb * micros(figures.traffic_usd) / _MB_PER_GB
+            self._arrivals.arrived(view, took_ms + round(self._world.begin_s * 1000), traffic)
+        return took_ms
+
+    def as_learned(self, offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+        known = Arrivals(self._arrivals.seen())
+        return tuple(map(known.told_of, super().as_learned(offers)))
 
     def _fetched(self, node_id: str, gb: float) -> None:
         self._hosts[node_id].fetched_mb += round(gb * _MB_PER_GB)

@@ -4,6 +4,7 @@
 2. Patience: a batch job whose run is long beside the cost of a move waits for a fresh node instead of starting on
    serverless, if that takes at most a minute and a tenth of the time it was given until its deadline; every other job
    starts serverless at once. One that has lost its place waits in the same way, as long as it has time to spare.
+   Where beginning on serverless takes long itself a job waits longer, and also to save what that costs.
 3. Break-even: a serverless run moves once what it will save on a cheaper node exceeds 1.25 times the cost of moving;
    never when that would make a job late that is on time. The node is rented while the job trains on, and the job
    moves when it is ready (make before break, where the world can do that).

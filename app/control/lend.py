@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from app.control.context import ControlContext
 from app.control.each import each, each_by_itself
-from app.control.kept_gpus import KeptGpus
+from app.control.keeping_gpus import KeepingWatch
 from app.core.board import Board
 from app.core.lending import REST_MS, TAKE_MS, Lent, lend
 from app.core.model.health import Chore
@@ -29,7 +29,7 @@ class Lender:
 
     def __init__(self, context: ControlContext) -> None:
         self._context = context
-        self._kept = KeptGpus(context)
+        self._kept = KeepingWatch(context)
         self._declined_until_ms: dict[str, int] = {}
         self._lent_until_ms: dict[str, int] = {}  # by the job that it was lent to, which has so long to take it
         self.wake_at_ms: int | None = None  # when to look again, whatever happens

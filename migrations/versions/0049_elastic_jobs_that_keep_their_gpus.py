@@ -1,6 +1,6 @@
 """Since when a run is to use so many GPUs, and that it keeps those that it has
 
-Revision: 0049, after 0047
+Revision: 0049, after 0048
 
 An older release reads neither. It goes on lending from a run that keeps its GPUs, and waits for it as before; what it
 writes itself of a run's size has no time, and the time of the allocation counts then.

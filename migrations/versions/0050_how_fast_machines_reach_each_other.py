@@ -1,6 +1,6 @@
 """How fast the machines of a job on several reach the first one, and since when a node is being vacated
 
-Revision: 0050, after 0047
+Revision: 0050, after 0049
 
 An older release writes neither: nothing was measured then, and a node that it vacates is open to whoever comes.
 """

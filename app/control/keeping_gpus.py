@@ -13,7 +13,7 @@ from app.services.sizes.tell_kept import tell_kept
 _EVERY_MS = 30_000
 
 
-class KeptGpus:
+class KeepingWatch:
     """One per control loop. It costs a query every half minute."""
 
     def __init__(self, context: ControlContext) -> None:

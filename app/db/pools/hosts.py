@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from app.db.unreadable import RowReading
 
 HEARD_WITHIN_MS = 60_000  # a host that has been silent for longer is given nothing new
 _MOST_GPUS = 64
+_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +147,25 @@ async def seen_hosts(connection: AsyncConnection, *, now_ms: int, reading: RowRe
     """All hosts that have not left, with what is given out of them and what is promised; those that cannot be read are
     noted."""
     reading = RowReading() if reading is None else reading
-    (taken, lent), awaited, kept = await _taken(connection), await _awaited(connection), await _kept(connection)
+    (taken, lent), kept = await _taken(connection), await _kept(connection)
+    awaited: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for name, number in (await _awaited(connection)).items():
+        awaited[name.partition("/")[0]][name] = number
     found: list[OwnHost] = []
-    for row in await connection.execute(select(hosts).where(_here()).order_by(hosts.c.id)):
+    rows = await connection.execute(select(hosts).where(_here()).order_by(hosts.c.id))
+    for number, row in enumerate(rows, 1):
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)  # thousands of hosts are no reason to keep everybody waiting
         host = reading.of(
             hosts.name,
             row.id,
             lambda row=row: host_view(  # type: ignore[misc]
-                _host_row(row), taken.get(row.id, ()), awaited, now_ms, lent.get(row.id, ()), kept.get(row.id, {})
+                _host_row(row),
+                taken.get(row.id, ()),
+                awaited.get(row.id, {}),
+                now_ms,
+                lent.get(row.id, ()),
+                kept.get(row.id, {}),
             ),
         )
         if host is not None:
@@ -190,7 +203,7 @@ def host_view(
         memory_bytes=int(row.facts["memory_bytes"]),
         gpus=gpus,
         taken=taken,
-        awaited={name: number for name, number in awaited.items() if name.partition("/")[0] == row.host_id},
+        awaited=dict(awaited),
         is_open=row.ends_ms is None and row.heard_ms > now_ms - HEARD_WITHIN_MS and not row.facts.get("unusable"),
         for_all=row.facts.get("for_all") is True,
         lent=lent,

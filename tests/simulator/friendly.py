@@ -8,6 +8,7 @@ changes and renew it:
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 from collections.abc import Mapping
@@ -70,4 +71,5 @@ def everything() -> dict[str, dict[str, Any]]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     FRIENDLY.write_text(json.dumps(everything(), indent=1) + "\n")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import select
 
 from app.api.context import ApiContext
 from app.api.examples import CURSORS
@@ -17,10 +18,12 @@ from app.core.model.budget import Budget, Period
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
+from app.core.reserving import GpuReservation
 from app.db.learning.calibrations import set_calibration
 from app.db.money.budgets import set_budget
 from app.db.offers.listed import replace_offers
-from app.db.tables import checkpoint_files, job_events
+from app.db.reservations.reservations import ReservationRow, add_reservation
+from app.db.tables import allocations, checkpoint_files, job_events
 from tests.api.builders import add_artifact, add_checkpoint, add_chunk, add_decision, add_ended_run, add_job, add_metric
 from tests.api.conftest import Tenant, error_of, make_tenant
 from tests.api.document import named_operations
@@ -87,6 +90,22 @@ class Shelf:
     async def pool(self, number: int) -> None:
         answer = await self.tenant.http.post("/v1/pools", json={"name": f"p{number:03}"})
         assert answer.status_code == 201, answer.text
+
+    async def reservation(self, number: int) -> None:
+        answer = await self.tenant.http.post("/v1/pools", json={"name": "lab"})
+        assert answer.status_code in {201, 409}, answer.text
+        one = GpuReservation(new_id("resv"), self.tenant.project_id, "lab", "A100", 1, T0_MS, T0_MS + 60_000)
+        async with self.context.database.transaction() as connection:
+            await add_reservation(connection, ReservationRow(one, T0_MS + number))
+
+    async def size(self, number: int) -> None:
+        """The run held a GPU for a moment."""
+        of = allocations.c
+        async with self.context.database.transaction() as connection:
+            of_run = select(of.node_id).where(of.run_id == self.run_id).limit(1)
+            held = {"id": new_id("aloc"), "run_id": self.run_id, "gpu_indices": [0]}
+            at = {"node_id": of_run.scalar_subquery(), "from_ms": T0_MS + 1 + number, "to_ms": T0_MS + 2 + number}
+            await connection.execute(allocations.insert().values(**held, **at))
 
     async def budget(self, number: int) -> None:
         one = Budget(new_id("bud"), self.tenant.project_id, f"key_{number}", None, Period.DAY, Money(1))
@@ -157,7 +176,9 @@ ADD: dict[str, Callable[[Shelf, int], Awaitable[None]]] = {
     "list_offers": Shelf.offer,
     "list_pools": Shelf.pool,
     "list_projects": Shelf.project,
+    "list_reservations": Shelf.reservation,
     "list_secrets": Shelf.secret,
+    "list_sizes": Shelf.size,
     "list_ticks": Shelf.tick,
     "search_log": Shelf.log_line,
 }
@@ -189,7 +210,7 @@ def more(name: str) -> dict[str, str]:
 
 def names(data: list[dict[str, Any]]) -> list[Any]:
     """What tells the items of any list apart."""
-    by = ("id", "path", "position", "step", "offer_id", "name", "line")
+    by = ("id", "path", "position", "step", "offer_id", "name", "line", "from_at")
     if data and "line" in data[0]:
         by = ("line",)
     return [next(item[field] for field in by if field in item) for item in data]

@@ -147,6 +147,7 @@ def _at(path: str, ground: Ground, job_id: str) -> str:
         sweep_id="sweep_01MCC5RM000000000000",
         calibration_id="cal_01MCC5RM000000000000",
         defragmentation_id="dfrg_01MCC5RM000000000000",
+        reservation_id="resv_01MCC5RM000000000000",
         pool="pool7",
         provider="modal",
         sha256="a" * 64,

@@ -35,7 +35,14 @@ _PAGED = {
     for name, (_, _, operation) in named_operations().items()
     if {"cursor", "limit"} <= {one["name"] for one in operation.get("parameters", ())}
 }
-_NO_SUCH_ROW = {"get_price_list", "get_calibration", "get_defragmentation", "get_sweep", "preview_artifact"}
+_NO_SUCH_ROW = {
+    "get_reservation",
+    "get_price_list",
+    "get_calibration",
+    "get_defragmentation",
+    "get_sweep",
+    "preview_artifact",
+}
 _ASKED = {"search_log": {"q": "loss"}, "preview_artifact": {"path": "none"}}
 # What the lists of the ground hold, where they hold much.
 _MUCH = {

@@ -15,16 +15,13 @@ from app.control.context import ControlContext, as_ms
 from app.control.each import each, each_by_itself
 from app.control.evict import small
 from app.control.observe import Observation
-from app.core import queue
 from app.core.board import Board
 from app.core.evicting import EvictableRun, Eviction, evict
-from app.core.gangs import is_gang
 from app.core.host_spaces import HostSpace, reserved_spaces
-from app.core.market import is_for, offer_fits
+from app.core.left_out import any_waits, left_out
 from app.core.model.health import Chore
-from app.core.model.job import PLACEABLE_JOB_STATES, PriorityClass
 from app.core.model.pool import JOINED
-from app.core.model.snapshot import JobView, Snapshot
+from app.core.model.snapshot import Snapshot
 from app.db.connection import Connection
 from app.db.jobs.set_asides import START_MS
 from app.db.pools.hosts import seen_hosts
@@ -34,8 +31,6 @@ from app.db.reservations.reservations import ReservationRow, begun_reservations,
 from app.db.runs.evictable_runs import evictable_runs, host_nodes, runs_on
 from app.services.evictions.evict_for_job import evict_for_job
 from app.services.reservations.settle import KeptChange, apply_change, changes_of, close_if_over, tell_job
-
-_MOST_LOOKED_AT = 2_000  # jobs that wait, of one decision
 
 
 class ReservationKeeper:
@@ -97,7 +92,9 @@ class ReservationKeeper:
     async def clear(self, seen: Observation, closed: frozenset[str]) -> bool:
         """Have spot jobs leave what a project has reserved, for its jobs that wait and find nothing free of any pool;
         whether any was asked. `closed`: where something is kept for a job already."""
-        waiting = _left_out(seen.snapshot, self._projects)
+        if not any_waits(seen.snapshot, self._projects):
+            return False
+        waiting = await asyncio.to_thread(left_out, seen.snapshot, self._projects)
         if not waiting:
             return False
         found = await each_by_itself(
@@ -134,39 +131,6 @@ class ReservationKeeper:
         may_leave = Counter(run.node_id for run in runs)
         whole = {node_id: it for node_id, it in nodes.items() if 0 < may_leave[node_id] == all_on.get(node_id)}
         return reserved_spaces(pools, await seen_hosts(connection, now_ms=now_ms), whole, now_ms)
-
-
-def _left_out(snapshot: Snapshot, projects: Collection[str]) -> set[str]:
-    """Guaranteed jobs of these projects that wait and for which nothing is free of one's own machines, once those
-    before them have theirs, of whichever project."""
-    if not any(_waits(job, snapshot.now_ms) and job.project_id in projects for job in snapshot.jobs):
-        return set()
-    own = [offer for offer in snapshot.offers if offer.provider == JOINED and not offer.spot_only]
-    taken: Counter[str] = Counter()
-    left: set[str] = set()
-    waiting = sorted((job for job in snapshot.jobs if _waits(job, snapshot.now_ms)), key=queue.edf_key)
-    for job in waiting[:_MOST_LOOKED_AT]:
-        gpus = job.resources.gpus_min
-        fitting = [
-            offer
-            for offer in own
-            if gpus <= offer.shared_gpus - taken[offer.host] and offer_fits(job.resources, offer) and is_for(job, offer)
-        ]
-        if fitting:
-            taken[min(fitting, key=lambda one: (one.gpu_count, one.key)).host] += gpus
-        elif job.project_id in projects:
-            left.add(job.job_id)
-    return left
-
-
-def _waits(job: JobView, now_ms: int) -> bool:
-    return (
-        job.priority_class is PriorityClass.GUARANTEED
-        and job.state in PLACEABLE_JOB_STATES
-        and job.not_before_ms <= now_ms
-        and not job.leaving
-        and not is_gang(job)
-    )
 
 
 def _all(_: Sequence[ReservationRow]) -> str:

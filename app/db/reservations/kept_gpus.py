@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Select, and_, any_, exists, func, select, update
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.job import PriorityClass
 from app.core.reserving import GpuKey, GpuUse
-from app.db.arrays import is_one_of
+from app.db.arrays import as_rows, insert_rows, is_one_of
 from app.db.tables import allocations, host_machines, jobs, nodes, reservations, reserved_gpus, run_jobs, standbys
 
 
@@ -59,18 +58,18 @@ async def keep(connection: AsyncConnection, reservation_id: str, keys: Sequence[
         ]
         again = {"until_ms": None, "told_ms": None}
         key = ["reservation_id", "host_id", "gpu_index", "since_ms"]
-        await connection.execute(
-            insert(reserved_gpus).values(rows).on_conflict_do_update(index_elements=key, set_=again)
-        )
+        await connection.execute(insert_rows(reserved_gpus, rows).on_conflict_do_update(index_elements=key, set_=again))
 
 
 async def set_kept_until(
     connection: AsyncConnection, reservation_id: str, keys: Sequence[GpuKey], *, now_ms: int
 ) -> None:
     of = reserved_gpus.c
-    for host_id, index in keys:
-        its = and_(of.reservation_id == reservation_id, of.host_id == host_id, of.gpu_index == index)
-        await connection.execute(update(reserved_gpus).where(its, of.until_ms.is_(None)).values(until_ms=now_ms))
+    if keys:
+        dropped = as_rows("dropped", (of.host_id, of.gpu_index), keys)
+        is_one = and_(of.host_id == dropped.c.host_id, of.gpu_index == dropped.c.gpu_index)
+        its = (of.reservation_id == reservation_id, of.until_ms.is_(None), is_one)
+        await connection.execute(update(reserved_gpus).where(*its).values(until_ms=now_ms))
 
 
 async def gpu_uses(connection: AsyncConnection, host_ids: Collection[str]) -> dict[GpuKey, GpuUse]:

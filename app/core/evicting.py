@@ -251,7 +251,8 @@ class _Search:
         if self._pools_left.get(pool, gpus) + freed < gpus:
             return None
         kept = [SetAside(job.job_id, one.host, one.gpu_count) for one in free]
-        words = f"{len(free)} hosts of {pool} have room and {len(taken)} more are left for it: the {need} that it needs"
+        room = "1 host has" if len(free) == 1 else f"{len(free)} hosts have"
+        words = f"{room} room in {pool}, and {len(taken)} more are left for it: the {need} that it needs"
         return _GangOption(
             pool,
             tuple(sorted((*kept, *(one.aside for one in taken)), key=lambda one: one.place)),

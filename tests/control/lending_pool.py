@@ -13,6 +13,7 @@ from app.core.model.job import PriorityClass, Resources
 from app.core.model.money import Money
 from app.core.model.pool import Pool
 from app.db import tables as t
+from app.db.engine import make_engine
 from app.db.nodes.agents import welcome_node
 from app.db.pools.pools import PoolRow, add_pool
 from app.db.runs.live_runs import live_runs_of_node
@@ -27,6 +28,7 @@ from app.services.runs.apply_run_reports import apply_run_reports
 from app.services.standby.begin_standby import begin_standby
 from app.services.standby.follow_standby import end_standby
 from providers.joined.adapter import JoinedHosts
+from tests.control.dying import DyingDatabase, KilledError
 from tests.control.world import World
 from tests.seeds import GIB, resources_json, seed_app, seed_job, seed_project
 
@@ -202,3 +204,27 @@ class LendingPool:
                     f"GPU {index} is used by two"
                 )
         await self.world.check_invariants()
+
+
+async def turns_though_it_dies(world: World, pool: LendingPool, database_url: str, stride: int) -> int:
+    """Control processes that die after ever more statements, until a process lives long enough for a whole turn; how many have died."""
+    engine, alive = make_engine(database_url, pool_size=4, timeout_s=60), world.database
+    died = 0
+    try:
+        for lifetime in range(1, 2_000, stride):
+            world.seen_by_control = DyingDatabase(engine, lifetime)
+            try:
+                await world.restart()
+                await pool.beat()
+                await world.decide()
+                break
+            except KilledError:
+                died += 1
+                await pool.check()
+    finally:
+        world.seen_by_control = alive
+        await world.restart()
+        await engine.dispose()
+    await world.work()
+    await pool.host_works()
+    return died

@@ -6,13 +6,11 @@ from __future__ import annotations
 import pytest
 
 from app.core.model.job import Resources
-from app.db.engine import make_engine
 from app.db.jobs.set_asides import START_MS, set_asides
 from app.db.nodes.agents import set_heartbeat
 from app.db.tables import nodes as nodes_table
 from app.services.jobs.cancel_job import cancel_job
-from tests.control.dying import DyingDatabase, KilledError
-from tests.control.lending_pool import HOUR_MS, SPOT, LendingPool
+from tests.control.lending_pool import HOUR_MS, SPOT, LendingPool, turns_though_it_dies
 from tests.control.test_gangs import JOINS
 from tests.control.world import World
 from tests.seeds import resources_json
@@ -162,39 +160,14 @@ async def test_the_process_may_die_after_any_statement(world: World, database_ur
     pool, spot = await hosts_of(world, 2)
     job_id = await pool.gang()
     stride = 1 if sweep else 11
-    died = await _decides_though_it_dies(pool, database_url, stride)
+    died = await turns_though_it_dies(world, pool, database_url, stride)
     asked = await left_for(world, job_id, spot)
     assert asked == spot and (await world.events(job_id)).count("evicts") == 1
     for one in asked:
         await pool.leaves(one)
     for _ in range(4):
-        died += await _decides_though_it_dies(pool, database_url, stride)
+        died += await turns_though_it_dies(world, pool, database_url, stride)
         assert await pool.nodes_for(job_id) in {0, 2}
-        await world.work()
-        await pool.host_works()
     assert died > 3
     assert await pool.state(job_id) == ["starting"]
     await pool.check()
-
-
-async def _decides_though_it_dies(pool: Hosts, database_url: str, stride: int) -> int:
-    """Until a process lives long enough for a whole decision; how many have died."""
-    world = pool.world
-    engine, alive = make_engine(database_url, pool_size=4, timeout_s=60), world.database
-    died = 0
-    try:
-        for lifetime in range(1, 2_000, stride):
-            await pool.beat()
-            world.seen_by_control = DyingDatabase(engine, lifetime)
-            try:
-                await world.restart()
-                await world.decide()
-                break
-            except KilledError:
-                died += 1
-                await world.check_invariants()
-    finally:
-        world.seen_by_control = alive
-        await world.restart()
-        await engine.dispose()
-    return died

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from app.db import tables as t
 from app.services.reservations.reserve import reserve
-from tests.control.lending_pool import HOUR_MS, SPOT, LendingPool
-from tests.control.test_standby_crashes import turns_though_it_dies
+from tests.control.lending_pool import HOUR_MS, SPOT, LendingPool, turns_though_it_dies
 from tests.control.world import World
 
 

@@ -3,34 +3,8 @@ nobody else has, and no promise is lost. By default it dies after every seventh 
 
 from __future__ import annotations
 
-from app.db.engine import make_engine
-from tests.control.dying import DyingDatabase, KilledError
-from tests.control.lending_pool import HOUR_MS, SPOT, LendingPool
+from tests.control.lending_pool import HOUR_MS, SPOT, LendingPool, turns_though_it_dies
 from tests.control.world import World
-
-
-async def turns_though_it_dies(world: World, pool: LendingPool, database_url: str, stride: int) -> int:
-    """Until a process lives long enough for a whole turn; how many have died."""
-    engine, alive = make_engine(database_url, pool_size=4, timeout_s=60), world.database
-    died = 0
-    try:
-        for lifetime in range(1, 2_000, stride):
-            world.seen_by_control = DyingDatabase(engine, lifetime)
-            try:
-                await world.restart()
-                await pool.beat()
-                await world.decide()
-                break
-            except KilledError:
-                died += 1
-                await pool.check()
-    finally:
-        world.seen_by_control = alive
-        await world.restart()
-        await engine.dispose()
-    await world.work()
-    await pool.host_works()
-    return died
 
 
 async def test_it_comes_back_once_whatever_dies(world: World, database_url: str, sweep: bool) -> None:

@@ -117,7 +117,7 @@ def test_the_hosts_whose_jobs_lose_least_are_left_and_what_is_free_is_kept_too()
         "job_g": (["job_b0", "job_d0"], ["host_b/A100", "host_c/A100", "host_d/A100"])
     }
     (one,) = lab.asked(gang(nodes=3)).evictions
-    assert one.words[0] == "1 hosts of lab have room and 2 more are left for it: the 3 that it needs"
+    assert one.words[0] == "1 host has room in lab, and 2 more are left for it: the 3 that it needs"
 
 
 def test_nobody_leaves_where_not_all_of_it_could_be_had() -> None:

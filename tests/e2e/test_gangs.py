@@ -134,7 +134,7 @@ def test_spot_jobs_leave_two_hosts_for_it_and_come_back(lab: Lab, alone: dict[in
     assert lab.service.wait_for_end(job).status == "succeeded", lab.service.story(job)
     assert losses(job) == alone
     (why,) = [event.message for event in job.events() if event.kind == "evicts"]
-    assert why.startswith("2 spot jobs save and leave for it: 0 hosts of lab have room and 2 more are left for it")
+    assert why.startswith("2 spot jobs save and leave for it: 0 hosts have room in lab, and 2 more are left for it")
     evicted = [one for one in spot if "evicted" in {event.kind for event in one.events()}]
     assert len(evicted) == 2
     for one in evicted:

@@ -29,6 +29,9 @@ def alone(
     return place
 
 
+KEY = "7" * 64
+
+
 class Gang:
     """A job on two machines, each a process tree of its own, in `folder`. `more`: what the recipe is told otherwise."""
 
@@ -52,6 +55,7 @@ class Gang:
             place.environment |= {
                 "ALLPASS_NODES": "2",
                 "ALLPASS_NODE_RANK": str(rank),
+                "ALLPASS_NODES_KEY": KEY,
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(self.port),
                 "WORLD_SIZE": "2",
@@ -192,7 +196,7 @@ def test_machines_with_other_gpus_are_told_apart(
 def test_strangers_are_not_let_in(
     hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], alone: Machine, tmp_path: Path
 ) -> None:
-    """Whoever calls with nonsense, or for another job, hears nothing, and the training goes its way."""
+    """Whoever calls with nonsense, with another key, or with much, hears nothing, and the training goes its way."""
     gang = Gang(tmp_path, ground, 1, followers)
     first = hosts[0].start(GANG, gang.first)
     end_s = time.monotonic() + 120
@@ -205,8 +209,8 @@ def test_strangers_are_not_let_in(
             time.sleep(0.05)
     said = (
         b"GET / HTTP/1.1\r\n\r\n",
-        b'{"job": "job_other", "machine": 1, "gpus": 1}\n',
-        b'{"job": "job_test", "machine": 7, "gpus": 1}\n',
+        b'{"key": "' + KEY[:-1].encode() + b'", "machine": 1, "gpus": 1}\n',
+        b'{"key": "' + KEY.encode() + b'", "machine": 7, "gpus": 1}\n',
     )
     for stranger, words in zip(strangers, said, strict=True):
         stranger.sendall(words)

@@ -53,6 +53,8 @@ def test_further_machines_fetch_from_the_first_one_before_any_code_runs(tmp_path
     assert environ["PET_NPROC_PER_NODE"] == "2" and environ["PET_NNODES"] == "2"
     own = first.environ()
     assert (own["MASTER_ADDR"], own["MASTER_PORT"]) == (environ["MASTER_ADDR"], environ["MASTER_PORT"])
+    assert own["ALLPASS_NODES_KEY"] == environ["ALLPASS_NODES_KEY"] != first.told()["meeting"]["key"]
+    assert len(own["ALLPASS_NODES_KEY"]) == 64
     with socket.socket() as code:  # what the job's own processes do there next
         code.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         code.bind((own["MASTER_ADDR"], int(own["MASTER_PORT"])))

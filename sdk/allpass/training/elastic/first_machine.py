@@ -4,6 +4,7 @@ and ends them with itself. It alone saves, reports and exports, as the first pro
 from __future__ import annotations
 
 import contextlib
+import hmac
 import socket
 import threading
 import time
@@ -20,6 +21,7 @@ from allpass.training.elastic.stillness import JOINING_S, Stillness, late
 from allpass.training.session import EXIT_STOPPED, Session
 
 _ANSWER_S = 10.0  # for whoever calls to say who it is
+_LONGEST_HELLO = 64 * 1024  # bytes
 _MOST_CALLERS = 256  # at once
 _FAREWELL_S = 5.0
 
@@ -92,7 +94,7 @@ class FirstMachine(Machine):
     def _let_in(self, link: socket.socket, told: Mapping[str, Any]) -> None:
         """In a thread. Whoever is no machine of this job hears nothing."""
         line = Line(link)
-        hello = line.hear_within(_ANSWER_S) or {}
+        hello = line.hear_within(_ANSWER_S, _LONGEST_HELLO) or {}
         self._callers.release()
         rank = _machine_in(hello, self.seat)
         with self._lock:
@@ -162,7 +164,8 @@ class FirstMachine(Machine):
 def _machine_in(hello: Mapping[str, Any], seat: Seat) -> Optional[int]:
     """None for whoever is no further machine of this job."""
     rank = hello.get("machine")
-    if hello.get("job") != seat.job or type(rank) is not int or not 0 < rank < seat.nodes:
+    knows = hmac.compare_digest(str(hello.get("key")).encode(), seat.key.encode())
+    if not knows or type(rank) is not int or not 0 < rank < seat.nodes:
         return None
     return rank
 

@@ -34,7 +34,7 @@ class FurtherMachine(Machine):
         """The task, as the first machine says it. Raises RankFailed where that one is not reached, and SystemExit where
         this one was asked to leave meanwhile."""
         seat, until_s = self.seat, time.monotonic() + JOINING_S
-        hello = {"job": seat.job, "machine": seat.rank, "gpus": len(self._gpus), "facts": dict(facts)}
+        hello = {"key": seat.key, "machine": seat.rank, "gpus": len(self._gpus), "facts": dict(facts)}
         why: object = "it does not answer as the first machine of this job does"
         while time.monotonic() < until_s:
             if self._session.stop_requested():

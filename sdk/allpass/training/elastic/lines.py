@@ -37,31 +37,36 @@ class Line:
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._link.sendall(data)
 
-    def hear(self) -> Optional[Dict[str, Any]]:
-        """The next that is said; None once the other end is gone, or says what is no object."""
+    def hear(self, longest: int = _LONGEST) -> Optional[Dict[str, Any]]:
+        """The next that is said; None once the other end is gone, or says what is no object, or too long a one."""
         try:
-            told = json.loads(self._file.readline(_LONGEST))
+            told = json.loads(self._file.readline(longest))
         except (OSError, ValueError, RecursionError):
             return None
         self.quiet_s = 0.0
         return told if isinstance(told, dict) else None
 
-    def hear_within(self, timeout_s: float) -> Optional[Dict[str, Any]]:
-        """The same, of one that may be anybody."""
-        self._link.settimeout(timeout_s)
-        told = self.hear()
-        with contextlib.suppress(OSError):
-            self._link.settimeout(None)
-        return told
+    def hear_within(self, timeout_s: float, longest: int = _LONGEST) -> Optional[Dict[str, Any]]:
+        """The same, of one that may be anybody: who has not said it by then, however slowly it goes on, is cut off."""
+        timer = threading.Timer(timeout_s, self._shut)
+        timer.daemon = True
+        timer.start()
+        try:
+            return self.hear(longest)
+        finally:
+            timer.cancel()
 
     def hang_up(self) -> None:
         """Nothing more is said from here; what was is still heard there."""
         with contextlib.suppress(OSError):
             self._link.shutdown(socket.SHUT_WR)
 
-    def close(self) -> None:
+    def _shut(self) -> None:
         with contextlib.suppress(OSError):
             self._link.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._shut()
         with contextlib.suppress(OSError):
             self._file.close()
         self._link.close()

@@ -6,13 +6,14 @@ from typing import Mapping, NamedTuple, Optional
 
 
 class Seat(NamedTuple):
-    """`rank`: of the machine, 0 leads, and is reached at `address` and `port`. `job`: its id."""
+    """`rank`: of the machine, 0 leads, and is reached at `address` and `port`. `key`: what only machines of this
+    run know."""
 
     nodes: int
     rank: int
     address: str
     port: int
-    job: str
+    key: str
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Optional[Seat]:
@@ -25,7 +26,10 @@ class Seat(NamedTuple):
         if not address:
             raise ValueError("MASTER_ADDR is missing: it says where the first machine of the job is reached")
         port = _whole(environment, "MASTER_PORT", 1, 2**16 - 1)
-        return None if nodes == 1 else cls(nodes, rank, address, port, environment.get("ALLPASS_JOB_ID", ""))
+        key = environment.get("ALLPASS_NODES_KEY", "")
+        if not key:
+            raise ValueError("ALLPASS_NODES_KEY is missing: machines of one run know each other by it")
+        return None if nodes == 1 else cls(nodes, rank, address, port, key)
 
 
 def _whole(environment: Mapping[str, str], name: str, least: int, most: int) -> int:

@@ -207,7 +207,7 @@ class LendingPool:
 
 
 async def turns_though_it_dies(world: World, pool: LendingPool, database_url: str, stride: int) -> int:
-    """Control processes that die after ever more statements, until a process lives long enough for a whole turn; how many have died."""
+    """Processes that die after ever more statements, until one lives for a whole turn; how many have died."""
     engine, alive = make_engine(database_url, pool_size=4, timeout_s=60), world.database
     died = 0
     try:

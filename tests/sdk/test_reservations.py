@@ -100,6 +100,8 @@ def test_the_command_line_reserves(live: FakeService) -> None:
         ["lab", "8xA100", "--for", "8h", "--zone", "Mars/Phobos"],
         ["lab", "8xA100", "--for", "8h", "--from", "tomorrow"],
         ["lab", "0x", "--for", "8h"],
+        ["lab", "0xA100", "--for", "8h"],
+        ["lab", "100001xA100", "--for", "8h"],
         ["list", "resv_0"],
         ["show"],
         ["end", "resv_0", "--for", "8h"],

@@ -111,9 +111,13 @@ def _tell(one: Reservation, as_json: bool) -> None:
 
 
 def _read(args: list[str]) -> tuple[str, int, str]:
+    from allpass.wire.reservations import MOST_RESERVED
+
     found = _SHAPE.match(args[1].strip()) if len(args) == 2 else None
     if found is None:
         raise CommandFailed("name a pool, and how many GPUs of which kind", hint=_HOW, code=WRONG_USAGE)
+    if not 1 <= int(found[1]) <= MOST_RESERVED:
+        raise CommandFailed(f"{found[1]} is not from 1 to {MOST_RESERVED} GPUs", hint=_HOW, code=WRONG_USAGE)
     return args[0], int(found[1]), found[2].strip()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from app.core.market import kind_fits
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, NodeView
+from app.core.topology import complete
 
 Site = tuple[str, Tier, str, str]  # provider, tier, region, kind of GPU
 _TIERS = (Tier.OWN, Tier.MARKETPLACE, Tier.CONVENTIONAL)
@@ -46,3 +48,39 @@ def has_room(job: JobView, node: NodeView) -> bool:
         and kind_fits(need, node.gpu_type, node.gpu_memory_bytes)
         and node.image == (need.base_image or "")
     )
+
+
+def cheapest(offers: Iterable[Offer], missing: int) -> list[Offer] | None:
+    """The first of each host, and of a cloud as many as it takes; None where they are not there."""
+    taken: list[Offer] = []
+    hosts: set[str] = set()
+    for offer in offers:
+        if offer.host in hosts:
+            continue
+        hosts |= {offer.host} - {""}
+        taken += [offer] * (1 if offer.host else missing)
+        if len(taken) >= missing:
+            return taken[:missing]
+    return None
+
+
+def tightest(
+    offers: Iterable[Offer], has: Mapping[str, int], missing: int, switches: Mapping[str, str]
+) -> list[Offer] | None:
+    """Of hosts under as few switches as can be, each once; under each switch the first that are offered. `has`: how
+    many machines the job has under each. None where no host says its switch."""
+    by_switch: dict[str, dict[str, Offer]] = {}
+    for offer in offers:
+        if offer.host:
+            by_switch.setdefault(switch_of(offer.host, switches), {}).setdefault(offer.host, offer)
+    if not switches or len(by_switch) < 2:
+        return None
+    taken = complete({switch: len(hosts) for switch, hosts in by_switch.items()}, has, missing)
+    if taken is None:
+        return None
+    return [offer for switch, number in taken.items() for offer in [*by_switch[switch].values()][:number]]
+
+
+def switch_of(host: str, switches: Mapping[str, str]) -> str:
+    """Of a host as offers name it; hosts that do not say it are taken to be under one."""
+    return switches.get(host.partition("/")[0], "")

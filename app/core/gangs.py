@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from app.core import queue
 from app.core.billing import first_unit
-from app.core.gang_sites import GangRental, Site, has_room, site_of
+from app.core.gang_sites import GangRental, Site, cheapest, has_room, site_of, switch_of, tightest
 from app.core.market import is_for, offer_fits
 from app.core.model.job import PLACEABLE_JOB_STATES
 from app.core.model.node import NodeState
@@ -25,7 +25,7 @@ from app.core.model.plan import AssignGang, GangPlace, ProvisionGang, Release
 from app.core.model.snapshot import JobView, NodeView, Snapshot, versions_of
 from app.core.policies.reasons import duration
 from app.core.set_aside import SetAside, less
-from app.core.topology import allocate, complete, entropy
+from app.core.topology import allocate, entropy
 
 MOST_PLACED = 100  # jobs that machines are looked for in one decision: who comes after them comes in the next
 MOST_NODES = 64  # of one job, whatever its row says
@@ -117,20 +117,6 @@ def gather(
     for job in waiting[MOST_PLACED:]:
         gathering.let_wait(job)
     return gathering.result({job.job_id for job in gangs})
-
-
-def _cheapest(offers: Iterable[Offer], missing: int) -> list[Offer] | None:
-    """The first of each host, and of a cloud as many as it takes; None where they are not there."""
-    taken: list[Offer] = []
-    hosts: set[str] = set()
-    for offer in offers:
-        if offer.host in hosts:
-            continue
-        hosts |= {offer.host} - {""}
-        taken += [offer] * (1 if offer.host else missing)
-        if len(taken) >= missing:
-            return taken[:missing]
-    return None
 
 
 def without_gangs(snapshot: Snapshot) -> Snapshot:
@@ -263,7 +249,7 @@ class _Gathering:
         """So many of them, under as few switches as can be. Neighbours by rank are under one."""
         by_switch: dict[str, list[NodeView]] = {}
         for node in nodes:
-            by_switch.setdefault(self._switch_of(self._host_of.get(node.node_id, "")), []).append(node)
+            by_switch.setdefault(switch_of(self._host_of.get(node.node_id, ""), self._switches), []).append(node)
         taken = allocate({switch: len(under) for switch, under in by_switch.items()}, number) or {}
         return [node for switch in sorted(taken) for node in by_switch[switch][: taken[switch]]]
 
@@ -285,31 +271,14 @@ class _Gathering:
             return GangRental(site, (), tuple(counts), 0)
         hosts = {one.host for one in own if one.host}
         there = [one for one in self._by_site.get(site, ()) if self._suits(job, one) and one.host not in hosts]
-        has = Counter(self._switch_of(host) for one in counts if (host := self._host_of.get(one.node_id, "")))
-        for taken in (self._tightest(there, has, missing), _cheapest(there, missing)):
+        hosts_of = (self._host_of.get(one.node_id, "") for one in counts)
+        has = Counter(switch_of(host, self._switches) for host in hosts_of if host)
+        for taken in (tightest(there, has, missing, self._switches), cheapest(there, missing)):
             hourly = sum(one.price_per_hour.micros for one in (*(taken or ()), *counts))
             if taken and self._may_pay(job, taken, hourly):
-                under = has + Counter(self._switch_of(one.host) for one in taken if one.host)
+                under = has + Counter(switch_of(one.host, self._switches) for one in taken if one.host)
                 return GangRental(site, tuple(taken), tuple(counts), hourly, entropy(under.values()))
         return None
-
-    def _tightest(self, offers: Sequence[Offer], has: Mapping[str, int], missing: int) -> list[Offer] | None:
-        """Of hosts under as few switches as can be, each once; under each switch the first that are offered. None where
-        no host says its switch."""
-        by_switch: dict[str, dict[str, Offer]] = {}
-        for offer in offers:
-            if offer.host:
-                by_switch.setdefault(self._switch_of(offer.host), {}).setdefault(offer.host, offer)
-        if not self._switches or len(by_switch) < 2:
-            return None
-        taken = complete({switch: len(hosts) for switch, hosts in by_switch.items()}, has, missing)
-        if taken is None:
-            return None
-        return [offer for switch, number in taken.items() for offer in [*by_switch[switch].values()][:number]]
-
-    def _switch_of(self, host: str) -> str:
-        """Of a host as offers name it; hosts that do not say it are taken to be under one."""
-        return self._switches.get(host.partition("/")[0], "")
 
     def _is_useful(self, job: JobView, node: NodeView, joins: Collection[str]) -> bool:
         return node.state is NodeState.READY and node.node_id in joins and has_room(job, node)

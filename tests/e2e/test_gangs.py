@@ -234,8 +234,7 @@ def test_a_fine_tuning_on_two_machines_is_the_one_on_a_single_gpu(lab: Lab, tmp_
         assert (info.status, info.faults) == ("succeeded", 1), lab.service.story(job)
         told = [event.message for event in job.events()]
         assert any(one.startswith("machine 1 of its job: the process was killed by signal 9") for one in told), told
-        log = list(job.logs())
-        assert any("error: connection closed by machine 1" in line for line in log), log
+        log = list(job.logs())  # not the last words of machine 0: its agent may have stopped it before it said them
         assert any("training: on 2 GPUs, which share the 4 parts of 2 rows of a step" in line for line in log), log
         assert any("training: goes on with step" in line for line in log), log
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.training import gangs
+from tests.training.forking import forks
 from tests.training.scripts import HOOKED, Host
 
 
@@ -31,5 +31,5 @@ def hooked_hosts() -> Iterator[tuple[Host, Host]]:
 @pytest.fixture(scope="session")
 def followers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where processes of a training on several GPUs are forked, rather than started."""
-    with gangs.followers(tmp_path_factory.mktemp("followers")) as path:
+    with forks("tests.training.followers", tmp_path_factory.mktemp("followers")) as path:
         yield path

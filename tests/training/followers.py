@@ -1,5 +1,4 @@
-"""A program that has imported the trainer once and forks a follower for each `follower_client.py`: loading torch for
-every process of every training would take most of the time of these tests.
+"""A follower by a process that has imported the trainer: see `forking.py`.
 
 `followers.py SOCKET`. A follower may have a fault, as its environment says: FAULT is `RANK STEP WHAT`, where the first
 that takes that part of that step is lost, or `RANK STEP+ WHAT`, where all are from that step on. Several have a `;`
@@ -8,12 +7,8 @@ between them.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import select
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -24,64 +19,17 @@ import torch
 from transformers import LlamaForCausalLM  # noqa: F401 - transformers loads its parts when they are named
 
 from allpass.training.elastic import ranks
+from tests.training import forking
 from tests.training.reducing import reduce_if_asked
 from workers.trainer import follower, loop, tasks
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(sys.argv[1])
-        server.listen(64)
-        print("ready", flush=True)
-        while True:
-            client, _ = server.accept()
-            with client:
-                if os.fork() == 0:
-                    serve(client)
-
-
-def serve(client: socket.socket) -> None:
-    """Fork once more, wait for the child and tell how it ended."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    data, streams, _, _ = socket.recv_fds(client, 1 << 20, 3)
-    order = json.loads(data)
-    child = os.fork()
-    if child == 0:
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-            os.close(stream)
-        client.close()
-        os.environ.clear()
-        os.environ.update(order["environ"])
-        os.chdir(order["cwd"])
-        run()
-    for stream in streams:
-        os.close(stream)
-    ended = os.pidfd_open(child)
-    if ended not in select.select([ended, client], [], [])[0]:  # whoever stands for it was killed
-        os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    with contextlib.suppress(OSError):  # it is not waited for any more
-        client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
-    os._exit(0)
-
-
-def run() -> None:
+def run(argv: list[str]) -> None:
     """As `python -m workers.trainer.follower`."""
-    sys.stdin = os.fdopen(0, "r")
-    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
-    code = 1
-    try:
-        for fault in filter(None, os.environ.get("FAULT", "").split(";")):
-            break_by(fault)
-        reduce_if_asked()
-        follower.main()
-        code = 0
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+    for fault in filter(None, os.environ.get("FAULT", "").split(";")):
+        break_by(fault)
+    reduce_if_asked()
+    follower.main()
 
 
 def break_by(fault: str) -> None:
@@ -152,4 +100,5 @@ LOSSES = {
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    forking.serve(sys.argv[1], run)

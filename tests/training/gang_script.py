@@ -10,7 +10,7 @@ from allpass import training  # noqa: F401 - first: from here on SIGTERM is a re
 
 # isort: split
 from allpass.training.elastic import first_machine, further_machine, gang, stillness
-from tests.training.gangs import CLIENT
+from tests.training.forking import CLIENT
 from tests.training.reducing import reduce_if_asked
 from workers.trainer import gathering
 from workers.trainer.main import main

@@ -3,21 +3,15 @@ all they need."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from tests.training.recipes import Course
-from tests.training.scripts import REPOSITORY
 
-CLIENT = (sys.executable, "-I", "-S", str(Path(__file__).with_name("follower_client.py")))
 CHOSEN: Mapping[str, Any] = MappingProxyType({"micro_batch": 2, "checkpointing": False})
 
 
@@ -40,23 +34,3 @@ def template_of(folder: Path, count: int, training: Mapping[str, Any] = CHOSEN) 
     path = folder / "template.json"
     path.write_text(json.dumps({"gpu": {"count": count}, "training": dict(training)}))
     return {"ALLPASS_TEMPLATE_FILE": str(path)}
-
-
-@contextlib.contextmanager
-def followers(folder: Path) -> Iterator[str]:
-    """The socket of a program that forks followers."""
-    path = str(folder / "s")
-    program = subprocess.Popen(
-        [sys.executable, "-m", "tests.training.followers", path],
-        cwd=REPOSITORY,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert program.stdout is not None
-    assert program.stdout.readline() == "ready\n"
-    try:
-        yield path
-    finally:
-        program.kill()
-        program.communicate()

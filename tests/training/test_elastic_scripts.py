@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import torch
 
 from allpass import training
 from allpass.training.elastic import NotExact, Training, sameness, script, train
+from tests.training.forking import CLIENT, forks
 from tests.training.scripts import REPOSITORY
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(240)]
@@ -33,14 +36,31 @@ class Ended:
     metrics: str
 
 
-def run(folder: Path, **environment: str) -> Ended:
+@pytest.fixture(scope="module", autouse=True)
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment in which processes are forked from one that has loaded torch, and the Python that does so."""
+    folder = tmp_path_factory.mktemp("forks")
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.join(CLIENT)} "$@"\n')
+    python.chmod(0o700)
+    with forks("tests.training.forked_scripts", folder) as path:
+        _FORKED.update(FORKS=path, FORKED_PYTHON=str(python))
+        yield _FORKED
+    _FORKED.clear()
+
+
+_FORKED: dict[str, str] = {}
+
+
+def run(folder: Path, *, python: str | None = None, **environment: str) -> Ended:
+    """`python`: which one, in place of that which forks."""
     folder.mkdir(parents=True, exist_ok=True)
     path = f"{REPOSITORY}:{REPOSITORY / 'sdk'}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ALLPASS_")}
     done = subprocess.run(
-        [sys.executable, environment.pop("SCRIPT", str(SCRIPT))],
+        [python or _FORKED["FORKED_PYTHON"], environment.pop("SCRIPT", str(SCRIPT))],
         cwd=folder,
-        env={**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **environment},
+        env={**kept, **_FORKED, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
         timeout=200,
@@ -82,6 +102,13 @@ def test_any_number_of_processes_leaves_the_same_bytes(alone: Ended, tmp_path: P
     assert (ended.files, ended.metrics) == (alone.files, alone.metrics)
     assert f"training: begins on {processes} GPUs" in ended.said
     assert [ended.said.count(words) for words in ("a line of the script's own", "written")] == [1, 1]
+
+
+def test_processes_that_have_nothing_in_common_leave_them_too(alone: Ended, tmp_path: Path) -> None:
+    """Not forked from one: each has its own order of sets, too."""
+    ended = run(tmp_path / "two", python=sys.executable, PROCESSES="2")
+    assert ended.code == 0, ended.said
+    assert (ended.files, ended.metrics) == (alone.files, alone.metrics)
 
 
 def test_the_others_say_nothing_and_begin_wherever_the_script_has_gone(tmp_path: Path) -> None:

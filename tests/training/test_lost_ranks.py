@@ -51,7 +51,7 @@ def machine(
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(count))),
         "PYTHONPATH": os.pathsep.join(map(str, (REPOSITORY, REPOSITORY / "sdk"))),
         "ROWS": str(rows),
-        "FOLLOWERS": followers,
+        "FORKS": followers,
         "FAULT": fault,
         **({"PATIENCE_S": "8"} if fault.endswith(("hang", "halt")) else {}),
     }

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from allpass.training.elastic import gang, wanted_gpus
-from tests.training.gangs import CLIENT, OnGpus
+from tests.training.forking import CLIENT
+from tests.training.gangs import OnGpus
 from tests.training.recipes import StopsAt
 from tests.training.scripts import files_of
 from workers.trainer import gathering
@@ -57,7 +58,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Path
 
 @pytest.fixture(autouse=True)
 def forked(followers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FOLLOWERS", followers)
+    monkeypatch.setenv("FORKS", followers)
     monkeypatch.setattr(gathering, "COMMAND", CLIENT)
 
 

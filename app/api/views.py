@@ -331,6 +331,7 @@ def node_view(row: NodeDetails, jobs: Mapping[str, list[str]]) -> Node:
             "message": row.end_message,
             "download_mbps": row.download_mbps,
             "gpus_checked": row.gpus_checked,
+            "interruptible": row.interruptible,
         }
     )
 

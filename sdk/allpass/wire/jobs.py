@@ -425,6 +425,9 @@ class Node(Response):
     gpus_checked: Literal["right", "failed", "unchecked"] | None = Field(
         None, description="How the first calculation on each of its GPUs went; null: there was none"
     )
+    interruptible: bool = Field(
+        False, description="It is bid for: its company takes it back without a word for somebody who pays more"
+    )
 
 
 class DegradedPart(Response):

@@ -184,7 +184,9 @@ def with_lives(nodes: Iterable[NodeView], offers: Iterable[Offer]) -> tuple[Node
     """The nodes, with how long such machines live as offers of their kind say. Of a kind that is not on offer nothing
     is known, and of bids what is believed before."""
     known = {_kind(one): one.mean_life_ms for one in offers if one.mean_life_ms}
-    return tuple(_with_life(one, known.get(_kind(one), _BID_LIVES_MS if one.interruptible else 0)) for one in nodes)
+    return tuple(
+        _with_life(one, known.get(_kind(one), rounded_ms(_BID_LIVES_MS) if one.interruptible else 0)) for one in nodes
+    )
 
 
 def _kind(one: Offer | NodeView) -> tuple[str, Tier, str, bool]:

@@ -72,8 +72,8 @@ class VastSettings(ProviderSettings):
 def _build(settings: VastSettings, tools: ProviderTools) -> VastProvider:
     if settings.interruptible:
         _log.warning(
-            "ALLPASS_VAST_INTERRUPTIBLE means ALLPASS_VAST_BIDS now: bids are for spot jobs alone, and all other jobs rent "
-            "on demand, at the full price. Set ALLPASS_VAST_BIDS=true instead; for bids as before, make jobs spot "
+            "ALLPASS_VAST_INTERRUPTIBLE means ALLPASS_VAST_BIDS now: bids are for spot jobs alone, and all other jobs "
+            "rent on demand, at the full price. Set ALLPASS_VAST_BIDS=true instead; for bids as before, make jobs spot "
             "(allpass project set NAME --default-class spot)"
         )
     return VastProvider(_options(settings, tools), clock=tools.clock, pace=tools.pace, failures=tools.host_failures)

@@ -28,9 +28,9 @@ class Choice:
 
     `left_out` others would come first but failed this job recently. `again`: so did this one, as did all that fit.
     `unreached`: its provider failed in passing when it was asked, and nothing like it is on offer. `image`: what has to
-    be built there before it can be had. `failing`: the offer of a tier that comes first, where work costs more. `beside`: the best
-    of its tier that is rented in the other way, on demand instead of by a bid or the other way round. `no_bids`: there
-    are bids, and none for this spot job, which would begin again from nothing.
+    be built there before it can be had. `failing`: the offer of a tier that comes first, where work costs more.
+    `beside`: the best of its tier that is rented in the other way, on demand instead of by a bid or the other way
+    round. `no_bids`: there are bids, and none for this spot job, which would begin again from nothing.
     """
 
     offer: Offer

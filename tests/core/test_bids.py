@@ -125,10 +125,15 @@ def test_nobody_is_given_what_is_not_for_its_class(name: str, seen: Snapshot, co
 def test_bids_change_nothing_for_guaranteed_jobs(name: str, seen: Snapshot, config: PolicyConfig, cheaper: int) -> None:
     """With bids beside every offer, and only guaranteed jobs, the same is done as without any."""
     bids = tuple(
-        replace(one, offer_id=f"{one.offer_id}~bid", spot_only=True, price_per_hour=Money(1 + one.price_per_hour.micros * cheaper // 10))
+        replace(
+            one,
+            offer_id=f"{one.offer_id}~bid",
+            spot_only=True,
+            price_per_hour=Money(1 + one.price_per_hour.micros * cheaper // 10),
+        )
         for one in seen.offers
         if one.tier is not Tier.OWN
-    )  # fmt: skip
+    )
     with_bids = replace(seen, offers=tuple(sorted((*seen.offers, *bids), key=lambda one: one.key)))
     before, after = decide(name, seen, config), decide(name, with_bids, config)
     assert [replace(one, reason="") for one in after.actions] == [replace(one, reason="") for one in before.actions]

@@ -30,8 +30,8 @@ async def lose_node(
     """A node is gone or given up: fence and hand on its runs first, then end whatever is left of it.
 
     `outage`: its provider went down, with every machine there was. That uses up no job's fault budget, and says nothing
-    about how long machines live. `interrupted`: it was bid for, and its provider gave it to somebody who pays more. That
-    is no fault either, and does say how long such machines live; its jobs rather take another host for a while.
+    about how long machines live. `interrupted`: it was bid for, and its provider gave it to somebody who pays more.
+    That is no fault either, and does say how long such machines live; its jobs rather take another host for a while.
 
     The machine is terminated at the provider even when it looks dead: what we cannot reach may still cost.
     """

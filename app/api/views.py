@@ -352,6 +352,7 @@ def where_view(place: PlaceRow) -> Where:
             "gpu_type": place.gpu_type,
             "gpu_count": place.gpu_count,
             "price_per_hour": place.price_micros_per_hour,
+            "interruptible": place.interruptible,
         }
     )
 

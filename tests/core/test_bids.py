@@ -153,6 +153,16 @@ def test_an_idle_node_that_was_bid_for_is_no_place_for_a_guaranteed_job(name: st
     assert taken == ([] if name == "modal-only" else [idle])
 
 
+@every_policy
+def test_one_plan_rents_a_host_in_one_way(name: str) -> None:
+    """Whoever rents on demand would take it from whoever bids for it: the spot job has another, or none."""
+    same = replace(BID, host="1"), replace(MARKET, host="1")
+    other = replace(BID, offer_id="other~bid", host="2", price_per_hour=Money.usd("0.40"))
+    seen = snapshot(jobs=[job(), spot("job_b"), spot("job_c")], offers=[*same, other])
+    hosts = [place.host for _, place in places(decide(name, seen), seen) if isinstance(place, Offer)]
+    assert len(set(hosts)) == len(hosts)
+
+
 def test_nothing_waits_for_a_bid_that_it_may_not_have() -> None:
     """Where bids are all there is, a guaranteed job is told so, and stays where it could be had: on serverless."""
     seen = snapshot(jobs=[job()], offers=[BID])

@@ -52,12 +52,21 @@ class MarketView:
     def take(self, offer: Offer) -> None:
         """This plan has a machine of the offer: what its host has left no more, nobody else of the plan is given."""
         if not offer.shared_gpus:
+            self._close_host(offer)
             return
         host = offer.provider, offer.host
         self.taken[host] += offer.gpu_count
         left = offer.shared_gpus - self.taken[host]
         gone = {one for one in self.own.offers if (one.provider, one.host) == host and one.gpu_count > left}
         self.own, self.serverful = self.own.without(gone), self.serverful.without(gone)
+
+    def _close_host(self, offer: Offer) -> None:
+        """Whoever rents on demand takes a host from whoever bids for it: of one plan, it is rented in one way."""
+        if not offer.host:
+            return
+        same = {one for one in self.serverful.offers if (one.provider, one.host) == (offer.provider, offer.host)}
+        if any(one.interruptible for one in same):
+            self.serverful = self.serverful.without(same)
 
     def serverful_possible(self, job: JobView) -> bool:
         """Whether a serverful place could hold the job, now or once others have left."""

@@ -68,7 +68,8 @@ def failing(passed_over: Offer) -> str:
 
 def node(view: NodeView) -> str:
     """Which node, and what it is."""
-    return f"{view.node_id} ({view.provider} {gpus(view.gpu_count, view.gpu_type)}, {view.price_per_hour}/h)"
+    bid = ", by a bid that may be lost" if view.interruptible else ""
+    return f"{view.node_id} ({view.provider} {gpus(view.gpu_count, view.gpu_type)}, {view.price_per_hour}/h{bid})"
 
 
 def needs(resources: Resources) -> str:

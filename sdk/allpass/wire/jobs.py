@@ -98,6 +98,7 @@ class Where(Response):
     gpu_type: str
     gpu_count: int
     price_per_hour: MicroUsd
+    interruptible: bool = Field(False, description="by a bid: it is lost without a word when somebody pays more")
 
 
 class Merge(Response):

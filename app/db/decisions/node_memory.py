@@ -18,7 +18,7 @@ from app.core.model.node import GONE_NODE_STATES, MOST_GPUS, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import NodeView
 from app.db.arrays import is_one_of
-from app.db.nodes.bids import is_bid
+from app.db.bids import is_bid
 from app.db.nodes.lifetimes import ends_soon
 from app.db.tables import allocations, nodes
 from app.db.unreadable import RowReading

@@ -14,9 +14,9 @@ from app.core.model.job import JobState
 from app.core.model.node import Tier
 from app.core.model.run import RunState
 from app.db.arrays import is_one_of
+from app.db.bids import is_bid
 from app.db.foreign import reads_as_one_of
 from app.db.lock_order import lock_jobs
-from app.db.nodes.bids import is_bid
 from app.db.tables import allocations, app_versions, apps, jobs, nodes, run_jobs, runs
 
 

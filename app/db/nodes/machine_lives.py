@@ -11,7 +11,7 @@ from app.core.foreign import read_as
 from app.core.machine_lives import COUNTS_FOR_MS, HALF_LIFE_MS, Lived
 from app.core.model.node import GONE_NODE_STATES, Tier
 from app.db.arrays import is_one_of
-from app.db.nodes.bids import is_bid
+from app.db.bids import is_bid
 from app.db.tables import nodes
 
 

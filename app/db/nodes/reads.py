@@ -15,7 +15,7 @@ from app.core.gpu_checks import Checked, gpu_check_of
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.run import RunState
 from app.db.arrays import is_one_of
-from app.db.nodes.bids import is_bid
+from app.db.bids import is_bid
 from app.db.tables import allocations, leader_leases, node_heartbeats, nodes, run_jobs, runs
 
 

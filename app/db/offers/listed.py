@@ -13,7 +13,7 @@ from app.core import codec
 from app.core.model.node import GONE_NODE_STATES, MOST_GPUS, NodeState, Tier
 from app.core.model.offer import Offer
 from app.db.arrays import insert_rows, is_one_of
-from app.db.nodes.bids import is_bid
+from app.db.bids import is_bid
 from app.db.offers.provider_states import rents_nothing
 from app.db.tables import nodes, offers, provider_states
 from app.db.text import storable_json

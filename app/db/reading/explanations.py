@@ -17,9 +17,9 @@ from app.core.model.move import OPEN_MOVE_STATES, MoveState
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.db.arrays import is_one_of
+from app.db.bids import is_bid
 from app.db.graces import own_grace_ms
 from app.db.moves.planned_moves import outlives_its_target
-from app.db.nodes.bids import is_bid
 from app.db.tables import allocations, job_events, jobs, moves, nodes, run_jobs, runs, ticks
 
 _ENTERED = {

@@ -72,6 +72,7 @@ class VastProvider:
         self._attempts = Attempts(clock, options.startup_deadline_ms)
         self._kinds = Kinds(options.gpu_types, options.search_limit)
         self._bid_kinds = Kinds(options.gpu_types, options.search_limit)
+        self._bids_are_due = False  # they had no turn in the last listing
         self._found: dict[str, PricedOffer] = {}
         self._unwanted: set[str] = set()  # contracts that a create has left, and that could not be destroyed at once
         self._blacklist = Blacklist(clock, failures)
@@ -94,12 +95,9 @@ class VastProvider:
 
     async def offers(self) -> list[Offer]:
         """What can be rented under the options, without hosts that are barred or being tried right now."""
-        now_ms, bids = self._clock.now_ms(), self._options.bids
-        rows = await self._kinds.search(self._search, now_ms=now_ms, most=SEARCHES_AT_ONCE - bids)
+        rows, bid_rows = await self._rows(self._clock.now_ms())
         found = read_offers(rows, self._options)
-        if bids:
-            bid_rows = await self._bid_rows(now_ms)
-            found += below_on_demand(read_offers(bid_rows, self._options, bids=True), found)
+        found += below_on_demand(read_offers(bid_rows, self._options, bids=True), found)
         self._found = {each.offer.offer_id: each for each in found}
         barred = await self._blacklist.hosts()
         offers = [each.offer for each in self._found.values() if each.machine not in barred]
@@ -107,6 +105,24 @@ class VastProvider:
 
     async def _search(self, kinds: tuple[str, ...]) -> list[Any]:
         return await self._wire.search(search_body(replace(self._options, gpu_types=kinds)))
+
+    async def _rows(self, now_ms: int) -> tuple[list[Any], list[Any]]:
+        """What is on demand, and what can be bid for. Searches have to keep their distance: where there was no time for
+        the second one in a listing, it comes first in the next, and the other answer stands meanwhile."""
+        if not self._options.bids:
+            return await self._kinds.search(self._search, now_ms=now_ms), []
+        if not self._bids_are_due:
+            rows = await self._kinds.search(self._search, now_ms=now_ms, most=SEARCHES_AT_ONCE - 1)
+            return rows, await self._bid_rows(now_ms)
+        bid_rows = await self._bid_rows(now_ms)
+        self._bids_are_due = False
+        try:
+            return await self._kinds.search(self._search, now_ms=now_ms, most=SEARCHES_AT_ONCE - 1), bid_rows
+        except RateLimited:
+            rows = self._kinds.believed(now_ms)
+            if not rows:
+                raise
+            return rows, bid_rows
 
     async def _bid_rows(self, now_ms: int) -> list[Any]:
         """One search more for each listing: it counts at Vast.ai as any other. Where it fails in passing, what can be
@@ -118,6 +134,7 @@ class VastProvider:
         try:
             return await self._bid_kinds.search(search, now_ms=now_ms, most=1)
         except (RateLimited, Transient) as error:
+            self._bids_are_due = isinstance(error, RateLimited)
             _log.warning("vast: bids could not be looked for: %s", error)
             return self._bid_kinds.believed(now_ms)
 

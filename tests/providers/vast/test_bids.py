@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from decimal import Decimal
@@ -16,11 +17,13 @@ from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.errors import AuthFailed, OfferGone, PriceMoved, ProviderError, RateLimited, Transient
+from app.ports.pace import ProcessPace
 from app.ports.provider import Machine, MachineStatus
 from providers.conformance.suite import request_for
 from providers.vast.adapter import VastProvider
 from providers.vast.bids import PricedOffer, ask_of, below_on_demand, is_bid, offer_id_of
 from providers.vast.contracts import SeenContracts
+from tests.conftest import ManualClock
 from tests.providers.cloud_process import eventually, ok
 from tests.providers.vast.clocks import StillClock
 from tests.providers.vast.test_contracts import OUTBID, ROW
@@ -119,6 +122,29 @@ async def test_a_listing_is_two_searches_and_never_more_than_three(vast: Emulate
         assert len(pace.turns) - before <= 3
     await bidder.close()
     await narrow.close()
+
+
+async def test_where_two_searches_find_no_time_they_take_turns(vast: EmulatedVast) -> None:
+    """A process with little patience lists every seven seconds, and may search once in each: both ways are listed from
+    the second listing on, and each search is as fresh as the other."""
+    clock = ManualClock(time.time_ns() // 1_000_000)
+    bidder = vast.provider(bids=True, clock=clock, pace=ProcessPace(clock, patience_ms=2_000))
+    asked: list[str] = []
+    search = bidder._wire.search
+
+    async def noted(body: dict[str, Any]) -> list[Any]:
+        rows = await search(body)
+        asked.append(body["type"])
+        return rows
+
+    bidder._wire.search = noted  # type: ignore[method-assign]
+    listed = []
+    for _ in range(6):
+        listed.append({one.interruptible for one in await bidder.offers()})
+        clock.advance(s=7)
+    assert listed == [{False}] + [{False, True}] * 5
+    assert asked == ["on-demand", "bid"] * 3
+    await bidder.close()
 
 
 @pytest.mark.parametrize("error", [Transient("slow"), RateLimited("used up", retry_after_ms=9)])

@@ -113,20 +113,28 @@ class Ground:
     _restarted_at: float = 0.0
     neighbours: set[str] = field(default_factory=set)  # machines of another installation, by reference
 
-    async def submit(self, company: str | None, *, steps: int = STEPS, image: str | None = None) -> str:
+    async def submit(
+        self, company: str | None, *, steps: int = STEPS, image: str | None = None, spot: bool = False
+    ) -> str:
         """A short training, for this company alone or for whoever has an A100. Returns the job's id."""
         async with self._up:
-            return await asyncio.to_thread(self._submit, company, steps, image)
+            return await asyncio.to_thread(self._submit, company, steps, image, spot)
 
-    def _submit(self, company: str | None, steps: int, image: str | None) -> str:
+    def _submit(self, company: str | None, steps: int, image: str | None, spot: bool) -> str:
         if self._app is None:
             code = EXAMPLES / "plain_loop.py"
             self._app = allpass.build("faults", "benchmark", code=code, client=self.client)
         where = _ONLY_AT[company] if company else {"gpu": {"count": 1, "type": "A100"}}
         template = {**where, "training": {"steps": steps}, "checkpoint_interval_s": 1, "image": image}
+        template |= {"priority_class": "spot"} if spot else {}
         job = self._app.run(template=template, parameters={"steps": steps, "step_ms": STEP_MS}, soft_deadline="6hr")
         assert isinstance(job, allpass.Job)
         return job.id
+
+    async def lists_bids(self) -> bool:
+        """Whether what a spot job is to take is on offer."""
+        listed = await asyncio.to_thread(lambda: list(self.client.offers(tier="marketplace")))
+        return any(one.interruptible for one in listed)
 
     async def crash(self) -> None:
         """SIGKILL to the server, and a new one on the same data; once for all who ask while one server lives."""

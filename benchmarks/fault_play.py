@@ -93,10 +93,12 @@ async def _outlived(books: Books, outcome: Outcome, neighbour: str) -> None:
 async def _disturbed_job(ground: Ground, books: Books, row: Row, known: set[str]) -> str:
     """Submit, let the fault strike, and crash if the row says so. Returns the job's id."""
     await books.switch(row.switches)
+    if row.spot:
+        await until(f"{row.key}: bids are listed", ground.lists_bids, STRUCK_WITHIN_S)
     if row.moment is Moment.SUBMIT:
         await _set_up(books, row)
     image = f"allpass/new:{time.time_ns()}" if row.new_image else None
-    job_id = await ground.submit(row.company, steps=_steps_of(row), image=image)
+    job_id = await ground.submit(row.company, steps=_steps_of(row), image=image, spot=row.spot)
     machine = ""
     if row.moment is not Moment.SUBMIT:
         machine = await _machine(ground, books, job_id, known, running=row.moment is Moment.RUNNING)

@@ -77,6 +77,7 @@ def _view(lists: Mapping[str, DatedPrices], shares: SharesNow, since: str, row: 
         startup_ms=offer.startup_ms,
         mean_life_ms=offer.mean_life_ms or None,
         cpu_architecture=offer.cpu_architecture,
+        interruptible=offer.interruptible,
         seen_at=instant(row.seen_ms),
         price_as_of=day_or_none(as_of),
         price_is_old=is_old(as_of, since),

@@ -59,7 +59,8 @@ async def ask_plan(
         known = Calibrations(await newest_calibrations(connection, caller.project_id))
         lists, shares = await dated_prices(connection), await shares_now(connection)
     async with request.app.state.planning:
-        planned = await asyncio.to_thread(plan_job, body, offers, Throughput.of(steps), known, now_ms=now_ms)
+        ours = [one for one in offers if not one.interruptible]  # what is promised is what any job may have
+        planned = await asyncio.to_thread(plan_job, body, ours, Throughput.of(steps), known, now_ms=now_ms)
 
     async def act(write: Write) -> Plan:
         return _dated(_view(body, planned, shares), lists, fresh_since(context))

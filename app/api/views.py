@@ -331,6 +331,7 @@ def node_view(row: NodeDetails, jobs: Mapping[str, list[str]]) -> Node:
             "message": row.end_message,
             "download_mbps": row.download_mbps,
             "gpus_checked": row.gpus_checked,
+            "interruptible": row.interruptible,
         }
     )
 
@@ -351,6 +352,7 @@ def where_view(place: PlaceRow) -> Where:
             "gpu_type": place.gpu_type,
             "gpu_count": place.gpu_count,
             "price_per_hour": place.price_micros_per_hour,
+            "interruptible": place.interruptible,
         }
     )
 

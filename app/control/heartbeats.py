@@ -162,18 +162,19 @@ class Heartbeats:
     async def _ask_after(self, node: NodeRow, silence_ms: int, *, deaf: bool) -> None:
         """Lose the node when its provider says it is gone, or when it has been silent for too long."""
         provider = self._context.providers.get(node.provider)
-        answered, gone, outage = False, "", False
+        answered, gone, outage, interrupted = False, "", False, False
         if provider is not None and node.provider_ref is not None:
             try:
                 machine = await self._context.ask(provider.get(node.provider_ref))
                 answered, gone = True, _over(machine)
                 outage = machine is not None and machine.outage
+                interrupted = machine is not None and machine.interrupted
             except ProviderError as error:
                 log.warning("%s is silent, and %s does not say how it is: %s", node.node_id, node.provider, error)
                 if self._cut_off(error):
                     return
         if gone:
-            await self._lose(node.node_id, gone, outage=outage)
+            await self._lose(node.node_id, gone, outage=outage, interrupted=interrupted)
         elif silence_ms > self._unreachable_ms + self._lost_ms * (1 if answered and not deaf else _PATIENCE):
             await self._lose(node.node_id, f"silent for {silence_ms // 1000} s")
 
@@ -196,16 +197,14 @@ class Heartbeats:
                 now_ms = self._context.clock.now_ms()
                 await move_node(connection, node_id, NodeState.READY, event, now_ms=now_ms, unreachable_since_ms=None)
 
-    async def _lose(self, node_id: str, message: str, *, outage: bool = False) -> None:
+    async def _lose(self, node_id: str, message: str, *, outage: bool = False, interrupted: bool = False) -> None:
         now_ms = self._context.clock.now_ms()
         async with self._context.database.transaction() as connection:
             node = await self._still(connection, node_id)
             if node is None or node.state not in _MAY_BE_LOST or self._spoke_again(node, now_ms):
                 return
-            budget = self._context.settings.fault_budget
-            await lose_node(
-                connection, self._context.ids, node_id, message, now_ms=now_ms, fault_budget=budget, outage=outage
-            )
+            budget, why = self._context.settings.fault_budget, {"outage": outage, "interrupted": interrupted}
+            await lose_node(connection, self._context.ids, node_id, message, now_ms=now_ms, fault_budget=budget, **why)
 
     async def _give_up(self, node_id: str) -> None:
         """It never called home: the jobs take the next offer, and whatever machine there is gets ended."""
@@ -272,6 +271,8 @@ class Heartbeats:
 
 def _over(machine: Machine | None) -> str:
     """Why nothing runs on the machine any more; empty as long as something may."""
+    if machine is not None and machine.interrupted:  # it may run again: what ran there before does not
+        return f"its machine was bid for, and went to somebody who pays more: {machine.detail}"
     if machine is None or machine.status is MachineStatus.ENDED:
         return "its machine is gone, says the provider"
     if machine.status is MachineStatus.STOPPED:  # outbid, or its container has ended: it still costs its disk

@@ -201,15 +201,14 @@ async def _missing(context: ControlContext, provider: Provider, seen: NodeRow) -
             return
         message = "its machine has ended, says the provider" if ended else "its machine has vanished"
         outage = machine is not None and machine.outage
+        interrupted = machine is not None and machine.interrupted
         if outage:
             message = f"{node.provider} went down, and its machine with it"
         # Of one that is gone without a trace, all that is known is when it was first missed.
         billed_to_ms = missing_since_ms if machine is None else machine.billed_to_ms
         await set_node(connection, node.node_id, billed_to_ms=billed_to_ms)
-        budget = context.settings.fault_budget
-        await lose_node(
-            connection, context.ids, node.node_id, message, now_ms=now_ms, fault_budget=budget, outage=outage
-        )
+        budget, why = context.settings.fault_budget, {"outage": outage, "interrupted": interrupted}
+        await lose_node(connection, context.ids, node.node_id, message, now_ms=now_ms, fault_budget=budget, **why)
 
 
 async def _reissue_end(connection: Connection, context: ControlContext, node_id: str) -> None:

@@ -75,6 +75,7 @@ class Board:
         self._idle: Nodes = {}
         self._gpu_prices: Counter[int] = Counter()  # micro-dollars per GPU and hour of rented nodes
         self._shapes: dict[str, Counter[Shape]] = {}
+        self._spot_only: dict[str, Nodes] = {}
         self._machines: Counter[str] = Counter()  # of each project, of any tier
 
     @classmethod
@@ -294,8 +295,11 @@ class Board:
         if node.state == NodeState.READY and len(node.free_gpus) == node.gpu_count:
             self._idle[node.node_id] = node
         if node.state in LASTING_NODE_STATES:
-            self._shapes.setdefault(node.project_id, Counter())[shape_of(node)] += 1
             self.rented_gpus += node.gpu_count
+            if node.spot_only:
+                self._spot_only.setdefault(node.project_id, {})[node.node_id] = node
+            else:
+                self._shapes.setdefault(node.project_id, Counter())[shape_of(node)] += 1
 
     def drop_node(self, node_id: str) -> None:
         node = self.nodes.pop(node_id)
@@ -311,8 +315,11 @@ class Board:
             del index[node.project_id][node_id]
         self._idle.pop(node_id, None)
         if node.state in LASTING_NODE_STATES:
-            shapes = self._shapes[node.project_id]
             self.rented_gpus -= node.gpu_count
+            if node.spot_only:
+                del self._spot_only[node.project_id][node_id]
+                return
+            shapes = self._shapes[node.project_id]
             shapes[shape_of(node)] -= 1
             if not shapes[shape_of(node)]:
                 del shapes[shape_of(node)]
@@ -360,8 +367,12 @@ class Board:
         return max(self._gpu_prices, default=0)
 
     def shapes(self, project_id: str) -> Iterable[Shape]:
-        """What kinds of rented nodes the project has, or will have again."""
+        """What kinds of rented nodes the project has, or will have again; of those that are for jobs of any class."""
         return self._shapes.get(project_id, ())
+
+    def spot_only_nodes(self, project_id: str) -> Iterable[NodeView]:
+        """The other ones."""
+        return self._spot_only.get(project_id, _NOTHING).values()
 
     def _indexes_of(self, node: NodeView) -> Iterable[dict[str, Nodes]]:
         if node.state in COMING_NODE_STATES:

@@ -26,6 +26,7 @@ from app.core.model.run import PREPARED_RUN_STATES, RunPurpose, RunState
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.policy import PolicyConfig
 from app.core.progress import has_progress
+from app.core.spot_places import is_of_its_class
 
 # By which breaches are counted: what monitoring shows before the first one, too.
 INVARIANTS = (
@@ -247,7 +248,8 @@ def _renting_breaches(snapshot: Snapshot, job: JobView, action: Start | Provisio
     if _image_cannot_go_there(snapshot, job, action.offer):
         yield f"{job.job_id} wants image {job.resources.base_image} and is given {action.offer.key}, no container"
     if not is_for(job, action.offer):
-        yield f"{given}, which is for other projects"
+        whom = "other projects" if is_of_its_class(job, action.offer) else "spot jobs that can go on"
+        yield f"{given}, which is for {whom}"
     if isinstance(action, Provision) and action.project_id != job.project_id:
         yield f"{job.job_id} belongs to {job.project_id}; the node would belong to {action.project_id}"
 
@@ -300,6 +302,10 @@ def _gpu_breaches(plan: Plan, jobs: dict[str, JobView], nodes: dict[str, NodeVie
             )
         if not job.may_run_at(node.provider):
             yield Breach("gpu", f"{job.job_id} is given {node.node_id}, and a budget there is used up", (place,))
+        if not is_of_its_class(job, node):
+            yield Breach(
+                "gpu", f"{job.job_id} is given {node.node_id}, which is for spot jobs that can go on", (place,)
+            )
         if node.project_id != job.project_id:
             yield Breach("gpu", f"{job.job_id} of {job.project_id} is given a node of {node.project_id}", (place,))
 

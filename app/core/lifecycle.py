@@ -137,7 +137,8 @@ class Outcome:
     """What an ended run means: why the run ended, and the job's next state (`job_end` when that is final).
 
     `fault` says whether this uses up the job's fault budget. A `job_state` of WAITING means that the job goes on
-    from its newest checkpoint. `saved`: one was written after the request to stop.
+    from its newest checkpoint. `saved`: one was written after the request to stop. `interrupted`: its machine was bid
+    for, and went to somebody who pays more.
     """
 
     run_end: RunEnd
@@ -146,6 +147,7 @@ class Outcome:
     fault: bool
     message: str
     saved: bool = False
+    interrupted: bool = False
 
 
 def judge_exit(exit_: ProcessExit, *, asked_to_checkpoint: bool, faults: int, fault_budget: int) -> Outcome:

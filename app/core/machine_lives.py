@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from app.core.model.node import Tier
@@ -29,6 +29,7 @@ SAVES_EVERY_MS = 600_000  # T where machines do not fail
 SAVES_LEAST_MS = 60_000
 SAVE_MS = 10_000  # C: what a save is taken to cost
 _PRIOR_LIVED_MS, _PRIOR_FAILURES = 3_600_000, 0.01  # what is believed of machines that nobody has rented yet
+_BID_LIVES_MS = 4 * 3_600_000  # what is believed of machines that are bid for, until some have been lost: assumed
 _MOST_DEARER = 1_000.0
 _DIGITS = 2  # that count of a mean life: so that plans do not change with every minute that machines live on
 
@@ -46,11 +47,13 @@ class Lived:
     project_id: str
     lived_ms: float
     failures: float
+    interruptible: bool = False
 
 
 class MachineLives:
-    """Mean lives by provider, tier and type of GPU. Of a type that few were rented of, what is known of its provider
-    and tier counts more.
+    """Mean lives by provider, tier and type of GPU, and of machines that are bid for by themselves: that these fail
+    more often says nothing about others. Of a type that few were rented of, what is known of its provider and tier
+    counts more. A bid is believed to be lost now and then also where none has been yet.
 
     One project alone makes no kind of machine look worse to others: a rate is the least of what it is without any one
     of the projects that rented there, as long as there is more than one. Whoever breaks machines on purpose harms
@@ -58,21 +61,22 @@ class MachineLives:
     """
 
     def __init__(self, seen: Iterable[Lived]) -> None:
-        self._of_tier: dict[tuple[str, Tier], list[Lived]] = defaultdict(list)
+        self._of_tier: dict[tuple[str, Tier, bool], list[Lived]] = defaultdict(list)
         for one in seen:
-            self._of_tier[one.provider, one.tier].append(one)
-        self._known: dict[tuple[str, Tier, str], int] = {}
+            self._of_tier[one.provider, one.tier, one.interruptible].append(one)
+        self._known: dict[tuple[str, Tier, str, bool], int] = {}
 
     def told_of(self, offer: Offer) -> Offer:
         """The offer, with how long such machines live."""
-        mean_ms = self.mean_ms(offer.provider, offer.tier, offer.gpu_type)
+        mean_ms = self.mean_ms(offer.provider, offer.tier, offer.gpu_type, interruptible=offer.interruptible)
         return offer if mean_ms == offer.mean_life_ms else replace(offer, mean_life_ms=mean_ms)
 
-    def mean_ms(self, provider: str, tier: Tier, gpu_type: str) -> int:
+    def mean_ms(self, provider: str, tier: Tier, gpu_type: str, *, interruptible: bool = False) -> int:
         """0: as good as none has failed."""
-        kind = provider, tier, gpu_type
+        kind = provider, tier, gpu_type, interruptible
         if kind not in self._known:
-            self._known[kind] = _mean_ms(self._of_tier.get((provider, tier), []), gpu_type)
+            seen = self._of_tier.get((provider, tier, interruptible), [])
+            self._known[kind] = _bid_mean_ms(seen, gpu_type) if interruptible else _mean_ms(seen, gpu_type)
         return self._known[kind]
 
 
@@ -80,6 +84,19 @@ _Sums = tuple[float, float, float, float]  # failures and life of machines of th
 
 
 def _mean_ms(seen: list[Lived], gpu_type: str) -> int:
+    by_project = _by_project(seen, gpu_type)
+    failing = sum(sums[0] > 0 or sums[2] > 0 for sums in by_project.values())
+    if failing < min(2, len(by_project)) or not failing:
+        return 0
+    return rounded_ms(1 / _least_rate(by_project, _PRIOR_FAILURES / _PRIOR_LIVED_MS))
+
+
+def _bid_mean_ms(seen: list[Lived], gpu_type: str) -> int:
+    """Of machines that are bid for: what is believed before counts as an hour of their life."""
+    return rounded_ms(1 / _least_rate(_by_project(seen, gpu_type), 1 / _BID_LIVES_MS))
+
+
+def _by_project(seen: list[Lived], gpu_type: str) -> dict[str, _Sums]:
     by_project: dict[str, _Sums] = {}
     for one in seen:
         sums = (one.failures, one.lived_ms, 0.0, 0.0)
@@ -87,12 +104,16 @@ def _mean_ms(seen: list[Lived], gpu_type: str) -> int:
             sums = (0.0, 0.0, one.failures, one.lived_ms)
         before = by_project.get(one.project_id)
         by_project[one.project_id] = sums if before is None else _total((before, sums))
-    failing = sum(sums[0] > 0 or sums[2] > 0 for sums in by_project.values())
-    if failing < min(2, len(by_project)) or not failing:
-        return 0
+    return by_project
+
+
+def _least_rate(by_project: Mapping[str, _Sums], prior_rate: float) -> float:
+    """The least without any one of the projects, where there are several."""
+    if not by_project:
+        return prior_rate
     whole = _total(by_project.values())
     without = [_less(whole, sums) for sums in by_project.values()]
-    return rounded_ms(1 / min(map(_rate, without if len(without) > 1 else [whole])))
+    return min(_rate(sums, prior_rate) for sums in (without if len(without) > 1 else [whole]))
 
 
 def _total(several: Iterable[_Sums]) -> _Sums:
@@ -105,10 +126,10 @@ def _less(whole: _Sums, part: _Sums) -> _Sums:
     return a, b, c, d
 
 
-def _rate(sums: _Sums) -> float:
+def _rate(sums: _Sums, prior_rate: float) -> float:
     """Failures per millisecond, of the type; what is known of the other types counts as an hour of it."""
     failures, lived_ms, other_failures, other_lived_ms = sums
-    of_others = _posterior(other_failures, other_lived_ms, _PRIOR_FAILURES / _PRIOR_LIVED_MS)
+    of_others = _posterior(other_failures, other_lived_ms, prior_rate)
     return _posterior(failures, lived_ms, of_others)
 
 
@@ -161,9 +182,15 @@ def dearer(mean_life_ms: int, restart_ms: int, stretch_ms: int = 0) -> float:
 
 def with_lives(nodes: Iterable[NodeView], offers: Iterable[Offer]) -> tuple[NodeView, ...]:
     """The nodes, with how long such machines live as offers of their kind say. Of a kind that is not on offer nothing
-    is known."""
-    known = {(one.provider, one.tier, one.gpu_type): one.mean_life_ms for one in offers if one.mean_life_ms}
-    return tuple(_with_life(node, known.get((node.provider, node.tier, node.gpu_type), 0)) for node in nodes)
+    is known, and of bids what is believed before."""
+    known = {_kind(one): one.mean_life_ms for one in offers if one.mean_life_ms}
+    return tuple(
+        _with_life(one, known.get(_kind(one), rounded_ms(_BID_LIVES_MS) if one.interruptible else 0)) for one in nodes
+    )
+
+
+def _kind(one: Offer | NodeView) -> tuple[str, Tier, str, bool]:
+    return one.provider, one.tier, one.gpu_type, one.interruptible
 
 
 def _with_life(node: NodeView, mean_life_ms: int) -> NodeView:

@@ -10,12 +10,16 @@ from app.core.billing import first_unit
 from app.core.job_prices import entered_micros, staying_ms, stretch_ms
 from app.core.machine_lives import weighed_micros
 from app.core.model.image import ImageState, ImageView
-from app.core.model.job import PriorityClass, Resources
+from app.core.model.job import Resources
 from app.core.model.money import ZERO, Money
 from app.core.model.node import ProviderTraits, Tier
 from app.core.model.offer import X86_64, Offer, cpu_architecture
 from app.core.model.pool import CPU
 from app.core.model.snapshot import JobView
+from app.core.queue import is_spot
+from app.core.spot_places import is_of_its_class, may_be_interrupted
+
+_Kind = tuple[Resources, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,8 @@ class Choice:
     `left_out` others would come first but failed this job recently. `again`: so did this one, as did all that fit.
     `unreached`: its provider failed in passing when it was asked, and nothing like it is on offer. `image`: what has to
     be built there before it can be had. `failing`: the offer of a tier that comes first, where work costs more.
+    `beside`: the best of its tier that is rented in the other way, on demand instead of by a bid or the other way
+    round. `no_bids`: there are bids, and none for this spot job, which would begin again from nothing.
     """
 
     offer: Offer
@@ -34,6 +40,8 @@ class Choice:
     unreached: bool = False
     image: ImageView | None = None
     failing: Offer | None = None
+    beside: Offer | None = None
+    no_bids: bool = False
 
     @property
     def can_be_had(self) -> bool:
@@ -85,12 +93,15 @@ class Market:
                 ),
             )
         )
-        self._is_for_some = any(offer.projects or offer.spot_only for offer in self.offers)
+        self._bids = any(offer.interruptible for offer in self.offers)
+        self._is_for_some = any(
+            offer.projects or (offer.spot_only and not offer.interruptible) for offer in self.offers
+        )
         self._fail = any(offer.mean_life_ms for offer in self.offers)
         self._arrive = any(offer.arrival_ms or offer.arrival_micros for offer in self.offers)
         self._fitting: dict[Resources, tuple[Offer, ...]] = {}
-        self._sorted: dict[tuple[Resources, int, int], tuple[Offer, ...]] = {}
-        self._plain: dict[tuple[Resources, int, int], Choice | None] = {}
+        self._sorted: dict[_Kind, tuple[Offer, ...]] = {}
+        self._plain: dict[_Kind, Choice | None] = {}
 
     def without(self, gone: Collection[Offer]) -> Market:
         """The same with fewer offers."""
@@ -118,12 +129,17 @@ class Market:
             self._plain[kind] = self._choose(job)
         return self._plain[kind]
 
-    def _kind(self, job: JobView) -> tuple[Resources, int, int]:
-        """All jobs of one are answered alike: what they need, how seldom they save, and how long they stay."""
-        return job.resources, stretch_ms(job) if self._fail else 0, staying_ms(job) if self._arrive else 0
+    def _kind(self, job: JobView) -> _Kind:
+        """All jobs of one are answered alike: what they need, how seldom they save, how long they stay, and whether
+        bids are for them."""
+        stretch, staying = stretch_ms(job) if self._fail else 0, staying_ms(job) if self._arrive else 0
+        return job.resources, stretch, staying, self._class(job) if self._bids else 0
+
+    def _class(self, job: JobView) -> int:
+        return 2 if may_be_interrupted(job) else int(is_spot(job))
 
     def _choose(self, job: JobView) -> Choice | None:
-        _, stretch, staying = kind = self._kind(job)
+        _, stretch, staying, _ = kind = self._kind(job)
         fitting = tuple(
             offer for offer in self._in_order(kind, job) if is_for(job, offer) and self._may_pay(job, offer)
         )
@@ -138,7 +154,9 @@ class Market:
         image = self._awaited_image(best, job)
         failing = first if best.tier != first.tier and first.mean_life_ms else None
         left_out = 0 if failing else fitting.index(best)
-        return Choice(best, rivals, left_out, not fresh, unreached, image, failing)
+        beside = _other_way(best, pool) if self._bids else None
+        no_bids = self._bids and is_spot(job) and not may_be_interrupted(job)
+        return Choice(best, rivals, left_out, not fresh, unreached, image, failing, beside, no_bids)
 
     def _can_be_had(self, offer: Offer, job: JobView) -> bool:
         return offer.key not in job.unreached_offers and self._awaited_image(offer, job) is None
@@ -190,9 +208,9 @@ class Market:
             self._fitting[job.resources] = fitting
         return fitting
 
-    def _in_order(self, kind: tuple[Resources, int, int], job: JobView) -> tuple[Offer, ...]:
+    def _in_order(self, kind: _Kind, job: JobView) -> tuple[Offer, ...]:
         """What fits, cheapest first by an hour of such a job's work."""
-        _, stretch, staying = kind
+        _, stretch, staying, _ = kind
         if not stretch and not staying:
             return self._fits(job)
         if kind not in self._sorted:
@@ -231,6 +249,12 @@ def _safest_first(offers: tuple[Offer, ...], stretch: int, staying: int) -> tupl
     return tuple(offer for _, offer in sorted(zip(dearer, offers, strict=True), key=lambda pair: pair[0]))
 
 
+def _other_way(best: Offer, pool: tuple[Offer, ...]) -> Offer | None:
+    """The first of its tier that is rented in the other way: what it was weighed against."""
+    rivals = (one for one in pool if one.tier == best.tier and one.interruptible is not best.interruptible)
+    return next(rivals, None)
+
+
 def is_like(offer: Offer, other: Offer) -> bool:
     """Whether a job that was to have `other` may take this one because `other` is not to be had for a moment: GPUs of
     the same type, and no more of them."""
@@ -239,8 +263,7 @@ def is_like(offer: Offer, other: Offer) -> bool:
 
 def is_for(job: JobView, offer: Offer) -> bool:
     """Whether the job may have machines of this offer: its project, and its class."""
-    is_its_class = not offer.spot_only or job.priority_class is PriorityClass.SPOT
-    return is_its_class and (not offer.projects or job.project_id in offer.projects)
+    return is_of_its_class(job, offer) and (not offer.projects or job.project_id in offer.projects)
 
 
 def offer_fits(resources: Resources, offer: Offer) -> bool:

@@ -44,7 +44,8 @@ class Machine:
     `billed_from_ms` / `billed_to_ms` are the provider's own times (None: not billed yet / still billed);
     `billed` is the provider's own figure so far, where it tells one. `ends_ms`: when it ends by itself, where the
     provider tells that of each machine (a lease); a limit of the tier is in its traits. `outage`: it has ended because
-    its provider itself went down; no job has anything to do with that.
+    its provider itself went down; no job has anything to do with that. `interrupted`: it was bid for, and its provider
+    has taken it back for somebody who pays more, or has done so and started it again: what ran there is gone.
     """
 
     provider: str
@@ -60,6 +61,7 @@ class Machine:
     detail: str = ""
     ends_ms: int | None = None
     outage: bool = False
+    interrupted: bool = False
 
 
 class ImageBuilder(Protocol):

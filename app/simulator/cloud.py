@@ -65,6 +65,7 @@ class Cloud:
             region=offer.region,
             arrival_ms=offer.arrival_ms,
             arrival_micros=offer.arrival_micros,
+            spot_only=offer.spot_only,
         )
         at_request = BILLING[offer.tier].starts == BillingStart.REQUEST
         self.machines[view.node_id] = SimulatedMachine(view, now_ms if at_request else None)
@@ -121,7 +122,7 @@ class Cloud:
         changed = []
         for node_id, machine in self.machines.items():
             view = machine.view
-            mean_ms = known.mean_ms(view.provider, view.tier, view.gpu_type)
+            mean_ms = known.mean_ms(view.provider, view.tier, view.gpu_type, interruptible=view.interruptible)
             if mean_ms != view.mean_life_ms:
                 changed.append(self.change(node_id, mean_life_ms=mean_ms))
         return changed

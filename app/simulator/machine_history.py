@@ -9,7 +9,7 @@ from app.core.machine_lives import Lived, MachineLives, fading
 from app.core.model.node import Tier
 from app.core.model.snapshot import NodeView
 
-Kind = tuple[str, Tier, str]  # provider, tier, type of GPU
+Kind = tuple[str, Tier, str, bool]  # provider, tier, type of GPU, and whether it is bid for
 
 
 @dataclass(slots=True)
@@ -38,12 +38,17 @@ class MachineHistory:
     def lives(self, present: Iterable[tuple[NodeView, int]], now_ms: int) -> MachineLives:
         """With those that are `present`, and how long they have lived."""
         rows = []
-        for (provider, tier, gpu_type), seen in self._seen.items():
+        for kind, seen in self._seen.items():
             seen.add(0, 0, now_ms)
-            rows.append(Lived(provider, tier, gpu_type, "", seen.lived_ms, seen.failures))
-        rows += [Lived(*_kind(view), "", float(lived_ms), 0.0) for view, lived_ms in present]
+            rows.append(_lived(kind, seen.lived_ms, seen.failures))
+        rows += [_lived(_kind(view), float(lived_ms), 0.0) for view, lived_ms in present]
         return MachineLives(rows)
 
 
 def _kind(view: NodeView) -> Kind:
-    return view.provider, view.tier, view.gpu_type
+    return view.provider, view.tier, view.gpu_type, view.interruptible
+
+
+def _lived(kind: Kind, lived_ms: float, failures: float) -> Lived:
+    provider, tier, gpu_type, interruptible = kind
+    return Lived(provider, tier, gpu_type, "", lived_ms, failures, interruptible)

@@ -78,7 +78,7 @@ DOUBTS: Mapping[str, tuple[Doubt, ...]] = {
         Doubt(
             "Is `cancel_unavail` kept for bids, so that a lost offer leaves no contract?",
             _unknown,
-            "leave ALLPASS_VAST_INTERRUPTIBLE off; a contract that is left is destroyed by its label",
+            "leave ALLPASS_VAST_BIDS off; a contract that is left is destroyed by its label",
         ),
         Doubt(
             "Is a machine up before its deadline, image download included (8 GB at 200 Mbit/s take 320 s)?",

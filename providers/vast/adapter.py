@@ -23,6 +23,7 @@ from app.errors import (
     OutcomeUnknown,
     PriceMoved,
     ProviderError,
+    RateLimited,
     Transient,
 )
 from app.ports.clock import Clock
@@ -31,15 +32,16 @@ from app.ports.pace import Pace
 from app.ports.provider import Machine, MachineRequest, MachineStatus
 from providers.bootstrap import bootstrap_line
 from providers.vast.barred import Attempts, Blacklist
+from providers.vast.bids import PricedOffer, ask_of, below_on_demand, is_bid
 from providers.vast.charges import charged
 from providers.vast.contracts import SeenContracts, Sighting
 from providers.vast.ending import LastLooks
-from providers.vast.kinds import Kinds
+from providers.vast.kinds import SEARCHES_AT_ONCE, Kinds
 from providers.vast.numbers import Row, text
 from providers.vast.options import VastOptions
 from providers.vast.order import Bootstrap, create_body
 from providers.vast.refusals import body_of, summary
-from providers.vast.search import NAME, PricedOffer, read_offers, search_body
+from providers.vast.search import NAME, read_offers, search_body
 from providers.vast.wire import CREATE, VastWire
 
 _HAD_ITS_TIME = 0.9  # of the start-up deadline
@@ -69,12 +71,14 @@ class VastProvider:
         self._last_looks = LastLooks(self._wire, timeout_s=options.timeout_s / 2)
         self._attempts = Attempts(clock, options.startup_deadline_ms)
         self._kinds = Kinds(options.gpu_types, options.search_limit)
+        self._bid_kinds = Kinds(options.gpu_types, options.search_limit)
+        self._bids_are_due = False  # they had no turn in the last listing
         self._found: dict[str, PricedOffer] = {}
         self._unwanted: set[str] = set()  # contracts that a create has left, and that could not be destroyed at once
         self._blacklist = Blacklist(clock, failures)
 
     def traits(self) -> tuple[ProviderTraits, ...]:
-        """One tier: on-demand hosts, or interruptible ones when the options say so."""
+        """One tier: on-demand hosts, and those that are bid for when the options say so."""
         options = self._options
         return (
             ProviderTraits(
@@ -85,20 +89,54 @@ class VastProvider:
                 startup_deadline_ms=options.startup_deadline_ms,
                 create_grace_ms=options.create_grace_ms,
                 dies_with_run=False,
-                preemptible=options.interruptible,
+                preemptible=options.bids,
             ),
         )
 
     async def offers(self) -> list[Offer]:
         """What can be rented under the options, without hosts that are barred or being tried right now."""
-        rows = await self._kinds.search(self._search, now_ms=self._clock.now_ms())
-        self._found = {each.offer.offer_id: each for each in read_offers(rows, self._options)}
+        rows, bid_rows = await self._rows(self._clock.now_ms())
+        found = read_offers(rows, self._options)
+        found += below_on_demand(read_offers(bid_rows, self._options, bids=True), found)
+        self._found = {each.offer.offer_id: each for each in found}
         barred = await self._blacklist.hosts()
         offers = [each.offer for each in self._found.values() if each.machine not in barred]
         return [offer for offer in offers if not self._attempts.holds(offer.offer_id, offer.host)]
 
     async def _search(self, kinds: tuple[str, ...]) -> list[Any]:
         return await self._wire.search(search_body(replace(self._options, gpu_types=kinds)))
+
+    async def _rows(self, now_ms: int) -> tuple[list[Any], list[Any]]:
+        """What is on demand, and what can be bid for. Searches have to keep their distance: where there was no time for
+        the second one in a listing, it comes first in the next, and the other answer stands meanwhile."""
+        if not self._options.bids:
+            return await self._kinds.search(self._search, now_ms=now_ms), []
+        if not self._bids_are_due:
+            rows = await self._kinds.search(self._search, now_ms=now_ms, most=SEARCHES_AT_ONCE - 1)
+            return rows, await self._bid_rows(now_ms)
+        bid_rows = await self._bid_rows(now_ms)
+        self._bids_are_due = False
+        try:
+            return await self._kinds.search(self._search, now_ms=now_ms, most=SEARCHES_AT_ONCE - 1), bid_rows
+        except RateLimited:
+            rows = self._kinds.believed(now_ms)
+            if not rows:
+                raise
+            return rows, bid_rows
+
+    async def _bid_rows(self, now_ms: int) -> list[Any]:
+        """One search more for each listing: it counts at Vast.ai as any other. Where it fails in passing, what can be
+        rented on demand is told all the same, and of bids what was last seen."""
+
+        async def search(kinds: tuple[str, ...]) -> list[Any]:
+            return await self._wire.search(search_body(replace(self._options, gpu_types=kinds), bids=True))
+
+        try:
+            return await self._bid_kinds.search(search, now_ms=now_ms, most=1)
+        except (RateLimited, Transient) as error:
+            self._bids_are_due = isinstance(error, RateLimited)
+            _log.warning("vast: bids could not be looked for: %s", error)
+            return self._bid_kinds.believed(now_ms)
 
     async def create(self, request: MachineRequest) -> Machine:
         """Rent `request.offer`, and check what it costs. OutcomeUnknown as soon as a contract may have been left."""
@@ -193,20 +231,27 @@ class VastProvider:
         """What to bid, in dollars an hour; None on demand. Raises PriceMoved when the last listing asked for more."""
         offer_id = request.offer.offer_id
         found = self._found.get(offer_id)
-        if self._options.interruptible and found is None:  # another process has seen it
-            if not offer_id.isdecimal():
-                raise OfferGone(f"vast: there is no offer {offer_id}")
-            rows = await self._wire.search(search_body(self._options, offer_id))
-            found = next(iter(read_offers(rows, self._options)), None)
-            if found is None:
-                raise OfferGone(f"vast: offer {offer_id} is not listed any more")
+        if is_bid(offer_id) and found is None:  # another process has seen it
+            found = await self._looked_up(offer_id)
         if found is None:
             return None
         _check_price(request, found.offer.price_per_hour, f"offer {offer_id}")
         return found.bid
 
+    async def _looked_up(self, offer_id: str) -> PricedOffer:
+        """What to bid now. Whoever has listed it has seen that it costs less than on demand; no more than was agreed
+        then is bid."""
+        ask = ask_of(offer_id)
+        if not self._options.bids or not ask.isdecimal():
+            raise OfferGone(f"vast: there is no offer {offer_id}")
+        rows = await self._wire.search(search_body(self._options, ask, bids=True))
+        found = next(iter(read_offers(rows, self._options, bids=True)), None)
+        if found is None:
+            raise OfferGone(f"vast: offer {offer_id} is not listed any more")
+        return found
+
     async def _rent(self, request: MachineRequest, body: dict[str, object]) -> Machine:
-        response = await self._wire.create(request.offer.offer_id, body)
+        response = await self._wire.create(ask_of(request.offer.offer_id), body)
         ref = text(body_of(response), "new_contract")
         error = self._wire.refused(response, CREATE)
         if error is not None:

@@ -39,6 +39,7 @@ class Sighting:
     ran_from_ms: int | None = None
     ran_to_ms: int | None = None  # seen not running since then; None while it runs
     paused: bool = False  # it has run in more than one stretch
+    is_bid: bool = False
     outbid: bool = False  # it does not run because somebody else has the host, if it does not
     ended_ms: int | None = None
     billed: Money | None = None
@@ -86,8 +87,10 @@ class SeenContracts:
         )
         sighting = known or Sighting(machine, text(row, "machine_id"), first_seen_ms)
         _run_time(sighting, status, now_ms)
-        sighting.machine = replace(machine, billed_from_ms=sighting.ran_from_ms)
         sighting.outbid = _is_outbid(row)
+        sighting.is_bid = row["is_bid"] is True if isinstance(row.get("is_bid"), bool) else sighting.is_bid
+        interrupted = sighting.is_bid and (sighting.outbid or sighting.paused)
+        sighting.machine = replace(machine, billed_from_ms=sighting.ran_from_ms, interrupted=interrupted)
         sighting.ended_ms = None  # it is listed: an end that was noted has not come yet
         self._keep(ref, sighting)
         return sighting

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-_SEARCHES_AT_ONCE = 3  # for one listing: ten a minute are allowed, and a machine's price is read by one, too
+SEARCHES_AT_ONCE = 3  # for one listing: ten a minute are allowed, and a machine's price is read by one, too
 _NEVER_MS = -1
 _KEPT_MS = 1_200_000  # what an answer said is believed no longer, should its turn not come again
 
@@ -39,9 +39,10 @@ class Kinds:
         self._all, self._limit = tuple(kinds), limit
         self._groups = [SearchGroup(self._all)]
 
-    async def search(self, ask: Ask, *, now_ms: int) -> list[Any]:
-        """The rows of all groups, newest answers first. What `ask` raises ends the listing; what it got is kept."""
-        for _ in range(_SEARCHES_AT_ONCE):
+    async def search(self, ask: Ask, *, now_ms: int, most: int = SEARCHES_AT_ONCE) -> list[Any]:
+        """The rows of all groups, newest answers first, after at most so many searches. What `ask` raises ends the
+        listing; what it got is kept."""
+        for _ in range(most):
             group = min(self._groups, key=lambda each: each.asked_ms)
             rows = await ask(group.kinds)
             if len(rows) < self._limit or len(group.kinds) <= 1:
@@ -49,6 +50,10 @@ class Kinds:
                 break
             self._divide(group, rows)
         self._join()
+        return self.believed(now_ms)
+
+    def believed(self, now_ms: int) -> list[Any]:
+        """What earlier answers said, as far as it is believed still."""
         newest = sorted(self._groups, key=lambda each: -each.asked_ms)
         return [row for group in newest if group.is_believed(now_ms) for row in group.rows]
 

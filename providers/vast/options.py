@@ -17,7 +17,7 @@ class VastOptions:
 
     `gpu_types` are our names (A100); none: every type. `lease_h`: offers that end sooner are left out.
     `most_dollars_per_gb`: hosts that take more for a decimal gigabyte of traffic, either way, are left out.
-    `interruptible`: bid for hosts instead, `bid_percent` of the lowest bid; they can be lost without notice.
+    `bids`: bid for hosts as well, `bid_percent` of the lowest bid; these can be lost without notice.
     """
 
     api_key: str
@@ -30,7 +30,7 @@ class VastOptions:
     verified: bool = True
     disk_gb: int = 64
     lease_h: float = 24.0
-    interruptible: bool = False
+    bids: bool = False
     bid_percent: int = 120
     search_limit: int = 512
     startup_ms: int = 36_040

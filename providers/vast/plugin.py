@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from decimal import Decimal
 
 from pydantic import Field, SecretStr
@@ -11,6 +12,8 @@ from app.core.reach import is_public
 from app.ports.plugin import ProviderPlugin, ProviderSettings, ProviderTools
 from providers.vast.adapter import VastProvider
 from providers.vast.options import VastOptions
+
+_log = logging.getLogger(__name__)
 
 
 class VastSettings(ProviderSettings):
@@ -36,7 +39,12 @@ class VastSettings(ProviderSettings):
     verified: bool = Field(True, description="Only hosts that Vast.ai has verified")
     lease_h: float = Field(24.0, ge=0, description="Leave out hosts whose lease ends sooner")
     disk_gb: int = Field(64, ge=8, description="Disk of a machine; it is paid for by the second, also when stopped")
-    interruptible: bool = Field(False, description="Bid for hosts: half the price, and lost without notice")
+    bids: bool = Field(
+        False, description="Bid for hosts as well, for spot jobs alone: half the price, and lost without notice"
+    )
+    interruptible: bool = Field(
+        False, description="What ALLPASS_VAST_BIDS was called when bids were for all jobs; true now means that"
+    )
     bid_percent: int = Field(120, ge=100, le=1000, description="What to bid, in percent of a host's lowest bid")
     search_limit: int = Field(
         512,
@@ -62,6 +70,12 @@ class VastSettings(ProviderSettings):
 
 
 def _build(settings: VastSettings, tools: ProviderTools) -> VastProvider:
+    if settings.interruptible:
+        _log.warning(
+            "ALLPASS_VAST_INTERRUPTIBLE means ALLPASS_VAST_BIDS now: bids are for spot jobs alone, and all other jobs "
+            "rent on demand, at the full price. Set ALLPASS_VAST_BIDS=true instead; for bids as before, make jobs spot "
+            "(allpass project set NAME --default-class spot)"
+        )
     return VastProvider(_options(settings, tools), clock=tools.clock, pace=tools.pace, failures=tools.host_failures)
 
 
@@ -78,7 +92,7 @@ def _options(settings: VastSettings, tools: ProviderTools) -> VastOptions:
         verified=settings.verified,
         lease_h=settings.lease_h,
         disk_gb=settings.disk_gb,
-        interruptible=settings.interruptible,
+        bids=settings.bids or settings.interruptible,
         bid_percent=settings.bid_percent,
         search_limit=settings.search_limit,
         startup_ms=round(settings.startup_s * 1000),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
+from providers.vast.bids import PricedOffer, offer_id_of
 from providers.vast.numbers import Row, disk_per_hour, dollars, number, price_per_hour, text, whole
 from providers.vast.options import VastOptions
 
@@ -31,20 +31,12 @@ _OUR_NAMES = {wire: ours for ours, names in _WIRE_NAMES.items() for wire in name
 _COUNTRY = re.compile(r"(?:^|,)\s*([A-Z]{2})$")
 
 
-@dataclass(frozen=True, slots=True)
-class PricedOffer:
-    """An offer with what renting it takes. `bid` is None for an on-demand offer, else dollars an hour."""
-
-    offer: Offer
-    machine: str
-    bid: Decimal | None
-
-
-def search_body(options: VastOptions, offer_id: str | None = None) -> dict[str, Any]:
-    """The filters at the top level, as the API takes them. With `offer_id`: that offer, whatever it is like by now."""
+def search_body(options: VastOptions, ask: str | None = None, *, bids: bool = False) -> dict[str, Any]:
+    """The filters at the top level, as the API takes them; one search is for one way to rent. With `ask`: that offer,
+    whatever it is like by now."""
     body: dict[str, Any] = {"rentable": {"eq": True}, "rented": {"eq": False}, "external": {"eq": False}}
-    if offer_id is not None:
-        body["id"] = {"eq": int(offer_id)}
+    if ask is not None:
+        body["id"] = {"eq": int(ask)}
     else:
         body |= {
             "reliability2": {"gte": options.reliability},
@@ -60,17 +52,18 @@ def search_body(options: VastOptions, offer_id: str | None = None) -> dict[str, 
         if options.gpu_types:
             body["gpu_name"] = {"in": sorted(name for ours in options.gpu_types for name in wire_names(ours))}
     body["order"] = [["dph_total", "asc"]]
-    body["type"] = "bid" if options.interruptible else "on-demand"
+    body["type"] = "bid" if bids else "on-demand"
     body["limit"] = options.search_limit
     body["allocated_storage"] = options.disk_gb
     return body
 
 
-def read_offers(rows: Sequence[Any], options: VastOptions) -> list[PricedOffer]:
-    """The rows that can be rented under these options, each offer once. Rows that make no sense are left out."""
+def read_offers(rows: Sequence[Any], options: VastOptions, *, bids: bool = False) -> list[PricedOffer]:
+    """The rows that can be rented under these options, each offer once. Rows that make no sense are left out. `bids`:
+    they are of a search for bids, and are bid for."""
     found: dict[str, PricedOffer] = {}
     for row in rows:
-        read = _read(row, options) if isinstance(row, Mapping) else None
+        read = _read(row, options, bids=bids) if isinstance(row, Mapping) else None
         if read is not None:
             found.setdefault(read.offer.offer_id, read)
     return list(found.values())
@@ -88,11 +81,12 @@ def our_name(gpu_name: str) -> str:
     return _OUR_NAMES.get(gpu_name) or gpu_name.removeprefix("Tesla ").replace(" ", "")
 
 
-def _read(row: Row, options: VastOptions) -> PricedOffer | None:
-    offer_id, machine = text(row, "id") or text(row, "ask_contract_id"), text(row, "machine_id")
-    price = _price(row, options)
+def _read(row: Row, options: VastOptions, *, bids: bool) -> PricedOffer | None:
+    ask, machine = text(row, "id") or text(row, "ask_contract_id"), text(row, "machine_id")
+    bid = bid_of(row, options) if bids else None
+    price = _price(row, options, bid, bids=bids)
     gpus, gpu_ram_mb = whole(row, "num_gpus"), whole(row, "gpu_ram")
-    if not offer_id or not machine or price is None or not gpus or gpus < 1 or not gpu_ram_mb or gpu_ram_mb < 1:
+    if not ask or not machine or price is None or not gpus or gpus < 1 or not gpu_ram_mb or gpu_ram_mb < 1:
         return None
     if row.get("rentable") is False or row.get("rented") is True or not text(row, "gpu_name"):
         return None
@@ -104,7 +98,7 @@ def _read(row: Row, options: VastOptions) -> PricedOffer | None:
         return None
     offer = Offer(
         provider=NAME,
-        offer_id=offer_id,
+        offer_id=offer_id_of(ask, bids=bids),
         tier=Tier.MARKETPLACE,
         gpu_type=our_name(text(row, "gpu_name")),
         gpu_count=gpus,
@@ -118,21 +112,21 @@ def _read(row: Row, options: VastOptions) -> PricedOffer | None:
         disk_bytes=options.disk_gb * _GB,
         download_mbps=max(0, min(whole(row, "inet_down") or 0, _MOST_MBPS)),
         traffic_micros_per_gb=dollars(traffic).micros,
+        spot_only=bids,
     )
-    return PricedOffer(offer, machine, bid_of(row, options))
+    return PricedOffer(offer, machine, bid)
 
 
 def bid_of(row: Row, options: VastOptions) -> Decimal | None:
-    """What to bid for the offer in dollars an hour, to a tenth of a cent; None when it is not bid for."""
-    lowest = number(row, "min_bid") if options.interruptible else None
-    if lowest is None:
+    """What to bid for the offer in dollars an hour, to a tenth of a cent; None where no bid is told that could win."""
+    lowest = number(row, "min_bid")
+    if lowest is None or lowest <= 0:
         return None
     return (lowest * options.bid_percent / _CENT_PERCENT).quantize(Decimal("0.001"), rounding="ROUND_UP")
 
 
-def _price(row: Row, options: VastOptions) -> Money | None:
-    if options.interruptible:
-        bid = bid_of(row, options)
+def _price(row: Row, options: VastOptions, bid: Decimal | None, *, bids: bool) -> Money | None:
+    if bids:
         price = None if bid is None else bid + disk_per_hour(row, options.disk_gb)
     else:
         price = price_per_hour(row, options.disk_gb)

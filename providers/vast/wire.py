@@ -79,6 +79,8 @@ class VastWire:
         try:
             response = await self._ask(SEARCH, "POST", "/api/v0/bundles/", body=body)
         except RateLimited as error:
+            if error.retry_after_ms <= SEARCH.every_ms:  # our own distance between two searches
+                raise
             self._search_closed_until_ms = self._clock.now_ms() + error.retry_after_ms
             raise
         return _list(response, "offers")

@@ -193,6 +193,12 @@ class FakeProvider:
                 self._end(ref)
                 rented.machine = replace(rented.machine, outage=outage)
 
+    def outbid(self, label: str, *, runs_again: bool = False) -> None:
+        """The node's machine, which was bid for, goes to somebody else; `runs_again`: and is started anew then."""
+        status = MachineStatus.RUNNING if runs_again else MachineStatus.STOPPED
+        for rented in self.of_label(label):
+            rented.machine = replace(rented.machine, status=status, interrupted=True, detail="stopped")
+
     def alive(self) -> list[Machine]:
         """Machines that cost money now."""
         return [rented.machine for rented in self.rented.values() if rented.machine.status is not MachineStatus.ENDED]

@@ -45,19 +45,19 @@ class VastHarness:
     patience_s = PATIENCE_S
     ways = Ways(times_slack_ms=5_000, dead_is=MachineStatus.STOPPED)
 
-    def __init__(self, vast: EmulatedVast) -> None:
-        self._vast = vast
-        self.provider: Provider = vast.provider()
+    def __init__(self, vast: EmulatedVast, *, bids: bool = False) -> None:
+        self._vast, self._bids = vast, bids
+        self.provider: Provider = vast.provider(bids=bids)
 
     async def arrange(self, trouble: Trouble) -> None:
         fault = FAULTS[trouble]
         self._vast.fault(**fault)
 
     def with_wrong_key(self) -> Provider:
-        return self._vast.provider(key="wrong")
+        return self._vast.provider(key="wrong", bids=self._bids)
 
     def unreachable(self) -> Provider:
-        return self._vast.provider(url=NOBODYS_URL)
+        return self._vast.provider(url=NOBODYS_URL, bids=self._bids)
 
     async def rent_for_somebody_else(self) -> str:
         return str(self._vast.rent(label="somebody-elses").json()["new_contract"])
@@ -88,3 +88,14 @@ class TestVastProvider(ProviderConformance):
         """A marketplace of single hosts has no capacity of a kind: a host that is taken is an offer that is gone."""
         await harness.arrange(Trouble.CREATE_NO_CAPACITY)
         await assert_refused(harness, request_for(await cheapest(harness)), OfferGone)
+
+
+class TestVastBids(TestVastProvider):
+    """The same exam with machines that are bid for: they are the cheapest, and so what it rents."""
+
+    @pytest.fixture
+    async def harness(self, vast: EmulatedVast) -> AsyncIterator[VastHarness]:
+        harness = VastHarness(vast, bids=True)
+        assert (await cheapest(harness)).interruptible
+        yield harness
+        await harness.provider.close()

@@ -40,9 +40,11 @@ class JobMachine:
     requested_ms: int
     expected_ready_ms: int
     startup_deadline_ms: int
+    interruptible: bool = False
 
     def words(self) -> str:
-        return f"{self.provider} {gpus(self.gpu_count, self.gpu_type)} at {self.price_per_hour}/h ({self.tier})"
+        bid = ", by a bid that may be lost" if self.interruptible else ""
+        return f"{self.provider} {gpus(self.gpu_count, self.gpu_type)} at {self.price_per_hour}/h ({self.tier}{bid})"
 
     def data(self) -> dict[str, Any]:
         return {

@@ -48,12 +48,18 @@ class Offer:
     arrival_micros: int = 0  # and what that costs beside the hours: bytes
     shared_gpus: int = 0  # that are free on its host, of which each of the host's offers takes its own; 0: not shared
     projects: tuple[str, ...] = ()  # that may have it; empty: all
-    spot_only: bool = False  # its GPUs are lent, or kept for somebody: they are given back when these are called
+    spot_only: bool = False  # whoever is there has to go when somebody else wants it: lent, kept, or bid for
 
     @property
     def key(self) -> str:
         """Names the offer across providers."""
         return f"{self.provider}/{self.offer_id}"
+
+    @property
+    def interruptible(self) -> bool:
+        """Whether its company takes the machine back without a word as soon as somebody pays more: a bid. GPUs of one's
+        own that are lent are asked for, and whoever is there may save."""
+        return self.spot_only and self.tier is not Tier.OWN
 
     @property
     def cpu_architecture(self) -> Architecture:

@@ -143,7 +143,12 @@ class NodeView:
     mean_life_ms: int = 0  # as of its offer
     arrival_ms: int = 0
     arrival_micros: int = 0
-    spot_only: bool = False  # it is on GPUs that are lent: guaranteed jobs could not be taken off it
+    spot_only: bool = False  # as of its offer, or on GPUs that are lent now: no guaranteed job could stay there
+
+    @property
+    def interruptible(self) -> bool:
+        """As `Offer.interruptible`: what it was rented as, for as long as it is there."""
+        return self.spot_only and self.tier is not Tier.OWN
 
 
 @dataclass(frozen=True, slots=True)

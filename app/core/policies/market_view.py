@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from app.core.board import Board
-from app.core.market import Choice, Market
+from app.core.market import Choice, Market, offer_fits
 from app.core.model.node import NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.plan import ActionKind
@@ -13,6 +13,7 @@ from app.core.model.snapshot import JobView
 from app.core.policies import reasons
 from app.core.policies.placement import Fleet, Place
 from app.core.policy import PolicyConfig
+from app.core.spot_places import is_of_its_class
 
 
 class MarketView:
@@ -51,12 +52,21 @@ class MarketView:
     def take(self, offer: Offer) -> None:
         """This plan has a machine of the offer: what its host has left no more, nobody else of the plan is given."""
         if not offer.shared_gpus:
+            self._close_host(offer)
             return
         host = offer.provider, offer.host
         self.taken[host] += offer.gpu_count
         left = offer.shared_gpus - self.taken[host]
         gone = {one for one in self.own.offers if (one.provider, one.host) == host and one.gpu_count > left}
         self.own, self.serverful = self.own.without(gone), self.serverful.without(gone)
+
+    def _close_host(self, offer: Offer) -> None:
+        """Whoever rents on demand takes a host from whoever bids for it: of one plan, it is rented in one way."""
+        if not offer.host:
+            return
+        same = {one for one in self.serverful.offers if (one.provider, one.host) == (offer.provider, offer.host)}
+        if any(one.interruptible for one in same):
+            self.serverful = self.serverful.without(same)
 
     def serverful_possible(self, job: JobView) -> bool:
         """Whether a serverful place could hold the job, now or once others have left."""
@@ -101,6 +111,7 @@ class MarketView:
         if self.may_rent() and (dear := self.serverful.too_dear(job)) is not None:
             return reasons.too_dear(job, dear.offer, dear.least)
         off = "" if self.may_rent() else "; renting serverful nodes is switched off here"
+        off += self._bids_alone(job)
         return reasons.nothing_fits(job.resources, self.serverful.offers, off + self._closed)
 
     def nothing_at_all(self, job: JobView) -> str:
@@ -121,6 +132,13 @@ class MarketView:
         """Of a node with room for the job that only its image keeps from it; empty when there is none."""
         view = self.fleet.ready_with_other_image(job) if self.config.explains else None
         return "" if view is None else reasons.other_image(view, job.resources)
+
+    def _bids_alone(self, job: JobView) -> str:
+        """Where bids fit, and are for others."""
+        bids = (one for one in self.serverful.offers if one.interruptible and not is_of_its_class(job, one))
+        if not any(offer_fits(job.resources, one) for one in bids):
+            return ""
+        return "; what is bid for and may be lost at any time is for spot jobs that go on from a checkpoint alone"
 
     def _markets(self) -> tuple[tuple[Market, bool], ...]:
         return (self.serverless, self.may_start()), (self.serverful, self.may_rent())

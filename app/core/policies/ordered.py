@@ -21,6 +21,7 @@ from app.core.model.snapshot import JobView, NodeView, RunView
 from app.core.policies.plan_builder import PlanBuilder
 from app.core.policy import PolicyConfig, PolicyState
 from app.core.remaining import LEAST_MS, ran_ms, remaining_ms
+from app.core.spot_places import is_of_its_class
 
 QUEUE_LIMITS_GPU_MS = (3_250_000, 7_200_000)  # of the authors' own simulator, in GPU-milliseconds
 Rank = tuple[int, int, str]
@@ -43,6 +44,7 @@ class _Room:
         node, need = self.node, job.resources
         return (
             node.project_id == job.project_id
+            and is_of_its_class(job, node)
             and node.gpu_count >= need.gpus_min
             and kind_fits(need, node.gpu_type, node.gpu_memory_bytes)
         )

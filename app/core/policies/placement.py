@@ -12,12 +12,13 @@ from operator import attrgetter
 from app.core.board import Board, Shape
 from app.core.job_prices import job_micros
 from app.core.machine_lives import weighed_micros
-from app.core.model.job import NO_AFFINITY, Affinity, PriorityClass, Resources
+from app.core.model.job import NO_AFFINITY, Affinity, Resources
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, NodeView
 from app.core.policies.room import Room, shape_fits
+from app.core.spot_places import is_of_its_class
 
 
 @dataclass(slots=True)
@@ -92,9 +93,9 @@ class Place:
         return self.fits(job.resources) and self.welcomes(job)
 
     def welcomes(self, job: JobView) -> bool:
-        """Whether the job may pay for its GPUs there, none that is there is to be apart from it, and it is a spot job
-        where GPUs are lent."""
-        if self.node is not None and self.node.spot_only and job.priority_class is not PriorityClass.SPOT:
+        """Whether the job may pay for its GPUs there, none that is there is to be apart from it, and it is of the class
+        that the place is for."""
+        if not is_of_its_class(job, self.one):
             return False
         return self.is_paid_for(job) and not any(job.affinity.forbids(tenant) for tenant in self.tenants)
 
@@ -148,10 +149,13 @@ class Fleet:
         need, new = job.resources, self._new.get(job.project_id, ())
         if job.caps.max_hourly is not None or job.allowances:  # shapes have neither price nor provider
             places = [*map(self._place, self._board.lasting_nodes(job.project_id)), *new]
-            return any(place.could_fit(need) and place.is_paid_for(job) for place in places)
-        return any(shape_fits(need, shape) for shape in self._board.shapes(job.project_id)) or any(
-            place.could_fit(need) for place in new
-        )
+            return any(
+                place.could_fit(need) and place.is_paid_for(job) and is_of_its_class(job, place.one) for place in places
+            )
+        if any(shape_fits(need, shape) for shape in self._board.shapes(job.project_id)):
+            return True
+        places = [*map(self._place, self._board.spot_only_nodes(job.project_id)), *new]
+        return any(place.could_fit(need) and is_of_its_class(job, place.one) for place in places)
 
     def ready_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:
         """The cheapest ready node with room for the job; then the fullest, so that others stay or fall empty.

@@ -128,7 +128,7 @@ class PlanBuilder:
             self.serverless_nodes += 1
         self.outlook.take(choice.offer)
         self._placed.add(job.job_id)
-        on = f"on {reasons.offer(choice.offer)}, {_best_of(choice)}{why}"
+        on = f"on {reasons.offer(choice.offer)}, {_best_of(choice, job)}{why}"
         reason = f"starts {on}" if purpose == RunPurpose.TRAIN else f"{_PROFILED} {on}"
         self._done.starts.append(Start(job.job_id, choice.offer, reason, _versions(job), purpose=purpose))
         return True
@@ -213,7 +213,7 @@ class PlanBuilder:
         offer = choice.offer
         self.outlook.take(offer)
         ready = f"ready in about {reasons.duration(offer.startup_ms)}"
-        reason = f"rents {reasons.offer(offer)}, {_best_of(choice)}, {ready}: {why}"
+        reason = f"rents {reasons.offer(offer)}, {_best_of(choice, job)}, {ready}: {why}"
         self._done.provisions.append(Provision(job.project_id, job.job_id, offer, reason, _versions(job), ahead=ahead))
         if ahead:
             self.fleet.rented += 1
@@ -386,7 +386,7 @@ class PlanBuilder:
             self.fleet.add(job, offer, self.now_ms)
         gpus = offer.gpu_count if offer.tier == Tier.SERVERLESS else job.resources.gpus_min
         ready = f"ready in about {reasons.duration(offer.startup_ms)}"
-        reason = f"moves to {reasons.offer(offer)}, {_best_of(choice)}, {ready}: {why}"
+        reason = f"moves to {reasons.offer(offer)}, {_best_of(choice, job)}, {ready}: {why}"
         return MoveOut(job.job_id, run.run_id, offer, tuple(range(gpus)), reason, _versions(run, job))
 
     def migrate(self, run: RunView, job: JobView, place: Place, why: str) -> Migrate:
@@ -439,11 +439,15 @@ class PlanBuilder:
         return tuple((name, float(value)) for name, value in signals.items())
 
 
-def _best_of(choice: Choice) -> str:
+def _best_of(choice: Choice, job: JobView) -> str:
     rank = f"the cheapest of {choice.rivals}" if choice.rivals > 1 else "the only one of the"
     text = f"{rank} {choice.offer.tier} offers that fit"
     if choice.failing is not None:
         text = f"{text}, as {reasons.failing(choice.failing)}"
+    if choice.beside is not None:
+        text = f"{text}, as {reasons.bid_or_not(job, choice.offer, choice.beside)}"
+    elif choice.no_bids:
+        text = f"{text}, bids left out, as it would begin again from nothing"
     if choice.unreached:
         return f"{text} (tried again: it could not be asked for a moment ago)"
     if choice.again:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.core import queue
+from app.core.job_prices import entered_micros, staying_ms, stretch_ms
 from app.core.machine_lives import weighed_micros
 from app.core.model.image import ImageState, ImageView
 from app.core.model.job import Resources
@@ -43,7 +44,19 @@ def gpus(count: int, gpu_type: str) -> str:
 
 def offer(taken: Offer) -> str:
     """What is rented, from whom, at which price per hour."""
-    return f"{taken.provider} {gpus(taken.gpu_count, taken.gpu_type)} at {taken.price_per_hour}/h"
+    bid = ", by a bid that may be lost" if taken.interruptible else ""
+    return f"{taken.provider} {gpus(taken.gpu_count, taken.gpu_type)} at {taken.price_per_hour}/h{bid}"
+
+
+def bid_or_not(job: JobView, taken: Offer, beside: Offer) -> str:
+    """Why a spot job takes a bid, or does not: what an hour of its work costs in both ways."""
+    stretch, staying = stretch_ms(job), staying_ms(job)
+    costs = {
+        one.interruptible: Money(round(entered_micros(one, stretch, staying), -3)) for one in (taken, beside)
+    }  # in tenths of a cent
+    return (
+        f"with what is likely to be lost, an hour of its work costs {costs[True]} by a bid and {costs[False]} on demand"
+    )
 
 
 def failing(passed_over: Offer) -> str:
@@ -55,7 +68,8 @@ def failing(passed_over: Offer) -> str:
 
 def node(view: NodeView) -> str:
     """Which node, and what it is."""
-    return f"{view.node_id} ({view.provider} {gpus(view.gpu_count, view.gpu_type)}, {view.price_per_hour}/h)"
+    bid = ", by a bid that may be lost" if view.interruptible else ""
+    return f"{view.node_id} ({view.provider} {gpus(view.gpu_count, view.gpu_type)}, {view.price_per_hour}/h{bid})"
 
 
 def needs(resources: Resources) -> str:

@@ -61,6 +61,8 @@ def _reuse_saves(desk: PlanBuilder, job: JobView) -> float:
     serverless, serverful = desk.outlook.serverless.choose(job), desk.outlook.serverful.choose(job)
     if serverless is None or serverful is None or serverful.offer.tier == Tier.OWN or desk.is_patient(job):
         return 0.0
+    if serverful.offer.spot_only:
+        return 0.0  # such a node is not kept, and one that is rented on demand costs more
     dear, cheap = weighed_micros(serverless.offer), weighed_micros(serverful.offer)
     wait_ms = serverful.offer.startup_ms + desk.config.moves.save_ms
     is_known = predicted_ms(job, None, desk.now_ms) is not None
@@ -101,8 +103,8 @@ def size_pool(desk: PlanBuilder, flows: Mapping[str, Flow]) -> None:
 
 def _is_kept(node: NodeView) -> bool:
     """Whether a free node may wait for jobs to come. One with an image helps no job but those that name it; one of the
-    team's own is there again at once, and other projects' jobs may need it."""
-    return not node.image and node.tier != Tier.OWN
+    team's own is there again at once, and other projects' jobs may need it; one that is bid for may be gone by then."""
+    return not node.image and node.tier != Tier.OWN and not node.spot_only
 
 
 def _share(desk: PlanBuilder, flows: Mapping[str, Flow]) -> int:
@@ -133,6 +135,8 @@ def _rent_ahead(desk: PlanBuilder, newest: JobView, free: int, flow: Flow) -> No
     """For the jobs to come, in the name of the newest that came now."""
     choice = desk.outlook.serverful.choose(newest)
     if choice is None or choice.offer.tier == Tier.OWN or newest.resources.base_image is not None:
+        return
+    if choice.offer.spot_only:
         return
     worth = desk.config.rules.ahead_gain * choice.offer.price_per_hour.micros
     if flow.micros_per_hour > worth * (free + 1):

@@ -18,6 +18,7 @@ from app.core.model.node import GONE_NODE_STATES, MOST_GPUS, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import NodeView
 from app.db.arrays import is_one_of
+from app.db.bids import is_bid
 from app.db.nodes.lifetimes import ends_soon
 from app.db.tables import allocations, nodes
 from app.db.unreadable import RowReading
@@ -45,7 +46,7 @@ _SEEN = [
         "ends_ms",
         "drained_ms",
     ]
-]
+] + [is_bid().label("is_bid")]
 
 
 class NodeMemory:
@@ -128,4 +129,5 @@ def node_view(row: Row[Any], held: set[int], now_ms: int, usual_image: str, life
         idle_since_ms=row.idle_since_ms,
         region=row.region,
         image="" if row.image == usual_image else row.image,
+        spot_only=row.is_bid,
     )

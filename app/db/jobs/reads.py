@@ -14,6 +14,7 @@ from app.core.model.job import JobState
 from app.core.model.node import Tier
 from app.core.model.run import RunState
 from app.db.arrays import is_one_of
+from app.db.bids import is_bid
 from app.db.foreign import reads_as_one_of
 from app.db.lock_order import lock_jobs
 from app.db.tables import allocations, app_versions, apps, jobs, nodes, run_jobs, runs
@@ -30,6 +31,7 @@ class PlaceRow:
     gpu_count: int
     price_micros_per_hour: int
     nodes: int = 1  # machines, of which that named here leads; GPUs and price are those of all of them
+    interruptible: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ async def places_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict
             nodes.c.gpu_type,
             nodes.c.gpu_count,
             nodes.c.price_micros_per_hour,
+            is_bid().label("is_bid"),
             func.cardinality(allocations.c.gpu_indices).label("held"),
             runs.c.node_rank,
         )
@@ -165,7 +168,7 @@ async def places_of(connection: AsyncConnection, job_ids: Sequence[str]) -> dict
     places: dict[str, PlaceRow] = {}
     for row in await connection.execute(statement):
         price = row.price_micros_per_hour * row.held // max(1, row.gpu_count)
-        place = PlaceRow(row.id, row.provider, read_as(Tier, row.tier), row.gpu_type, row.held, price)
+        place = PlaceRow(row.id, row.provider, read_as(Tier, row.tier), row.gpu_type, row.held, price, 1, row.is_bid)
         before = places.get(row.job_id)
         places[row.job_id] = place if before is None or row.node_rank is None else _together(before, place)
     return places

@@ -11,12 +11,13 @@ from app.core.foreign import read_as
 from app.core.machine_lives import COUNTS_FOR_MS, HALF_LIFE_MS, Lived
 from app.core.model.node import GONE_NODE_STATES, Tier
 from app.db.arrays import is_one_of
+from app.db.bids import is_bid
 from app.db.tables import nodes
 
 
 async def lived_lately(connection: AsyncConnection, provider: str, *, now_ms: int) -> list[Lived]:
-    """Of the provider's machines that came up, those that are still there too. One that ended when it was to end has
-    not failed."""
+    """Of the provider's machines that came up, those that are still there too; what was bid for by itself. One that
+    ended when it was to end has not failed, and one that was lost to a higher bid has."""
     row = nodes.c
     until_ms = func.coalesce(row.lost_ms, row.ended_ms, now_ms)
     ago_ms = func.greatest(0, func.least(now_ms - until_ms, COUNTS_FOR_MS))  # of longer ago power() knows no number
@@ -28,6 +29,7 @@ async def lived_lately(connection: AsyncConnection, provider: str, *, now_ms: in
             row.tier,
             row.gpu_type,
             row.project_id,
+            is_bid().label("is_bid"),
             func.sum(lived_ms * counts).label("lived_ms"),
             func.coalesce(func.sum(counts).filter(failed), 0.0).label("failures"),
         )
@@ -37,13 +39,12 @@ async def lived_lately(connection: AsyncConnection, provider: str, *, now_ms: in
             row.ready_ms.is_not(None),
             or_(row.state.not_in(GONE_NODE_STATES), row.ended_ms > now_ms - COUNTS_FOR_MS),
         )
-        .group_by(row.tier, row.gpu_type, row.project_id)
-        .order_by(row.tier, row.gpu_type, row.project_id)
+        .group_by(row.tier, row.gpu_type, row.project_id, "is_bid")
+        .order_by(row.tier, row.gpu_type, row.project_id, "is_bid")
     )
     return [_lived(provider, one) for one in found]
 
 
 def _lived(provider: str, row: Any) -> Lived:
-    return Lived(
-        provider, read_as(Tier, row.tier), row.gpu_type, row.project_id, float(row.lived_ms), float(row.failures)
-    )
+    tier, lived_ms, failures = read_as(Tier, row.tier), float(row.lived_ms), float(row.failures)
+    return Lived(provider, tier, row.gpu_type, row.project_id, lived_ms, failures, row.is_bid)

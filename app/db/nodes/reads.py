@@ -15,6 +15,7 @@ from app.core.gpu_checks import Checked, gpu_check_of
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.run import RunState
 from app.db.arrays import is_one_of
+from app.db.bids import is_bid
 from app.db.tables import allocations, leader_leases, node_heartbeats, nodes, run_jobs, runs
 
 
@@ -37,10 +38,15 @@ class NodeDetails:
     rented_for_job_id: str | None
     download_mbps: float | None
     gpus_checked: Checked | None
+    interruptible: bool
 
 
 _TOLD = ("download_mbps", "gpus_checked")  # by its agent
-_COLUMNS = tuple(nodes.c[name] for name in NodeDetails.__dataclass_fields__ if name not in _TOLD)
+_OF_OFFER = is_bid().label("interruptible")
+_COLUMNS = (
+    *(nodes.c[name] for name in NodeDetails.__dataclass_fields__ if name not in {*_TOLD, _OF_OFFER.name}),
+    _OF_OFFER,
+)
 
 
 async def list_nodes(

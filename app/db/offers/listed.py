@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from sqlalchemy import delete, exists, select
+from sqlalchemy import delete, exists, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
-from app.core.model.node import MOST_GPUS, NodeState, Tier
+from app.core.model.node import GONE_NODE_STATES, MOST_GPUS, NodeState, Tier
 from app.core.model.offer import Offer
 from app.db.arrays import insert_rows, is_one_of
+from app.db.bids import is_bid
 from app.db.offers.provider_states import rents_nothing
 from app.db.tables import nodes, offers, provider_states
 from app.db.text import storable_json
@@ -91,9 +92,11 @@ def read_offer(kept: Any) -> Offer:
 
 async def hosts_on_trial(connection: AsyncConnection) -> frozenset[tuple[str, str]]:
     """Provider and host of each node that is to come up on a single host: two rents of one may both be answered with
-    yes, and all but one never start."""
+    yes, and all but one never start. And of each that is held by a bid of ours, which a rent of the same host, on
+    demand or by a higher bid, would end."""
+    ours = is_bid() & nodes.c.state.not_in(GONE_NODE_STATES)
     rows = await connection.execute(
-        select(nodes.c.provider, nodes.c.host).where(nodes.c.host != "", nodes.c.state.in_(_ON_TRIAL))
+        select(nodes.c.provider, nodes.c.host).where(nodes.c.host != "", or_(nodes.c.state.in_(_ON_TRIAL), ours))
     )
     return frozenset((provider, host) for provider, host in rows)
 

@@ -17,6 +17,7 @@ from app.core.model.move import OPEN_MOVE_STATES, MoveState
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.db.arrays import is_one_of
+from app.db.bids import is_bid
 from app.db.graces import own_grace_ms
 from app.db.moves.planned_moves import outlives_its_target
 from app.db.tables import allocations, job_events, jobs, moves, nodes, run_jobs, runs, ticks
@@ -37,6 +38,7 @@ _NODE_COLUMNS = (
     nodes.c.requested_ms,
     nodes.c.expected_ready_ms,
     nodes.c.startup_deadline_ms,
+    is_bid().label("is_bid"),
 )
 
 
@@ -202,4 +204,5 @@ def _machine(row: Any, held: int) -> JobMachine:
         requested_ms=row.requested_ms,
         expected_ready_ms=row.expected_ready_ms,
         startup_deadline_ms=row.startup_deadline_ms,
+        interruptible=row.is_bid,
     )

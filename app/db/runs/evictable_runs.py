@@ -26,6 +26,7 @@ from app.db.tables import (
     host_machines,
     jobs,
     moves,
+    node_heartbeats,
     nodes,
     pools,
     reservations,
@@ -155,10 +156,11 @@ async def set_evicted(connection: AsyncConnection, run_id: str, for_job_id: str)
 
 @dataclass(frozen=True, slots=True)
 class LeftRun:
-    """What an evicted run had of its machine, and since when nothing of it was kept."""
+    """What a run that was taken off its machine had of it, and since when nothing of it was kept."""
 
     unsaved_since_ms: int
     price_micros: int  # of its GPUs, per hour: what its job paid
+    heard_ms: int | None  # its machine, last
 
 
 async def left_run(connection: AsyncConnection, run_id: str, job_id: str) -> LeftRun | None:
@@ -177,11 +179,12 @@ async def left_run(connection: AsyncConnection, run_id: str, job_id: str) -> Lef
     rows = await connection.execute(
         select(
             *(runs.c.running_ms, committed.label("committed_ms"), allocations.c.gpu_indices),
-            *(nodes.c.price_micros_per_hour, nodes.c.gpu_count),
+            *(nodes.c.price_micros_per_hour, nodes.c.gpu_count, node_heartbeats.c.at_ms.label("heard_ms")),
             func.coalesce(share.scalar_subquery(), FULL).label("parts"),
         )
         .join(allocations, allocations.c.run_id == runs.c.id)
         .join(nodes, nodes.c.id == allocations.c.node_id)
+        .outerjoin(node_heartbeats, node_heartbeats.c.node_id == nodes.c.id)
         .where(runs.c.id == run_id, runs.c.running_ms.is_not(None))
         .order_by(allocations.c.from_ms.desc())
         .limit(1)
@@ -190,4 +193,4 @@ async def left_run(connection: AsyncConnection, run_id: str, job_id: str) -> Lef
     if row is None:
         return None
     price = row.price_micros_per_hour * len(row.gpu_indices) // max(1, row.gpu_count)
-    return LeftRun(max(row.running_ms, row.committed_ms or 0), at_share(price, row.parts))
+    return LeftRun(max(row.running_ms, row.committed_ms or 0), at_share(price, row.parts), row.heard_ms)

@@ -20,7 +20,7 @@ from app.services.sizes.explain_kept import explain_kept
 from app.services.standby.show_standby import explain_standby
 from app.settings import Settings
 
-_FREED = ("evicts", "evicted", "gpus_lent", "gpus_given_back", "defragmented")
+_FREED = ("evicts", "evicted", "interrupted", "gpus_lent", "gpus_given_back", "defragmented")
 
 
 async def explain_job(connection: Connection, settings: Settings, job: JobRow, *, now_ms: int) -> JobExplanation:

@@ -17,6 +17,7 @@ from app.db.runs.desired_state import LiveRun, RunOrder
 from app.db.runs.live_runs import RunRow
 from app.ports.clock import IdSource
 from app.services.evictions.hooks import EvictionHooks
+from app.services.evictions.interruptions import InterruptionHooks
 from app.services.gangs.hooks import GangHooks
 from app.services.kit.capability import Beginning, Capability
 from app.services.merging.hooks import MergingHooks
@@ -24,7 +25,14 @@ from app.services.sizes.hooks import SizeHooks
 from app.services.standby.hooks import StandbyHooks
 from app.settings import Settings
 
-CAPABILITIES: tuple[Capability, ...] = (MergingHooks(), SizeHooks(), EvictionHooks(), GangHooks(), StandbyHooks())
+CAPABILITIES: tuple[Capability, ...] = (
+    MergingHooks(),
+    SizeHooks(),
+    EvictionHooks(),
+    InterruptionHooks(),
+    GangHooks(),
+    StandbyHooks(),
+)
 
 
 async def jobs_beside(connection: Connection, beginning: Collection[Beginning]) -> dict[Beginning, list[str]]:

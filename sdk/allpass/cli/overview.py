@@ -176,7 +176,8 @@ def _print_job(job: Job) -> None:
         facts.append(("sweep", f"{job.sweep_id}   (table: allpass sweep show {job.sweep_id})"))
     if job.where:
         others = f" and {job.where.nodes - 1} more" if job.where.nodes > 1 else ""
-        facts.append(("where", f"{words.place(job.where)} on {job.where.node_id}{others}"))
+        bid = ", by a bid that may be lost," if job.where.interruptible else ""
+        facts.append(("where", f"{words.place(job.where)}{bid} on {job.where.node_id}{others}"))
     facts.append(("step", words.steps(job) + _checkpoint(job)))
     if job.unsaved:
         facts.append(("not saved", screen.paint(screen.printable(_unsaved(job, job.unsaved)), "red")))

@@ -90,7 +90,7 @@ def offers(
             words.gpus(one.gpu_type, one.gpu_count),
             words.price(one.price_per_gpu_hour),
             words.price(one.price_per_hour),
-            one.tier,
+            f"{one.tier}, bid" if one.interruptible else one.tier,
             one.provider,
             one.offer_id,
             one.region or "-",

@@ -98,6 +98,7 @@ class Where(Response):
     gpu_type: str
     gpu_count: int
     price_per_hour: MicroUsd
+    interruptible: bool = Field(False, description="by a bid: it is lost without a word when somebody pays more")
 
 
 class Merge(Response):
@@ -424,6 +425,9 @@ class Node(Response):
     )
     gpus_checked: Literal["right", "failed", "unchecked"] | None = Field(
         None, description="How the first calculation on each of its GPUs went; null: there was none"
+    )
+    interruptible: bool = Field(
+        False, description="It is bid for: its company takes it back without a word for somebody who pays more"
     )
 
 

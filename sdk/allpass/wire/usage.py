@@ -80,6 +80,9 @@ class Offer(Response):
     cpu_architecture: Literal["x86_64", "arm64"] = Field(
         "x86_64", description="arm64: only jobs that name this type of GPU are placed there"
     )
+    interruptible: bool = Field(
+        False, description="a bid: lost without a word as soon as somebody pays more; for spot jobs that save alone"
+    )
     seen_at: datetime
     price_as_of: date | None = Field(
         None, description="the day of the price, where the company has no interface for prices; null: it told it then"

@@ -20,6 +20,7 @@ from providers.conformance.suite import new_label, request_for
 from providers.emulators.market import EmulatedMarket
 from providers.emulators.vast.company import GOODS
 from providers.vast.adapter import VastProvider
+from providers.vast.bids import ask_of
 from tests.providers.cloud_process import PATIENCE_S, eventually, ok
 from tests.providers.vast_emulator import EmulatedVast
 
@@ -35,7 +36,7 @@ async def provider(vast: EmulatedVast) -> AsyncIterator[VastProvider]:
 
 @pytest.fixture
 async def bidder(vast: EmulatedVast) -> AsyncIterator[VastProvider]:
-    adapter = vast.provider(interruptible=True)
+    adapter = vast.provider(bids=True)
     yield adapter
     await adapter.close()
 
@@ -200,7 +201,7 @@ async def test_a_bid_that_is_too_low_stops_at_once(vast: EmulatedVast, bidder: V
     with pytest.raises(PriceMoved):
         await bidder.create(request)
     assert vast.live() == []
-    refused = vast.rent(offer.offer_id, price=0.01)
+    refused = vast.rent(ask_of(offer.offer_id), price=0.01)
     assert refused.status_code == 400
     (left,) = vast.live()
     assert (left["ref"], left["state"]) == (str(refused.json()["new_contract"]), "stopped")

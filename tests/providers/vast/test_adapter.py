@@ -220,12 +220,12 @@ async def test_a_container_that_ran_before_this_process_looked_is_no_fault_of_it
 
 async def test_another_process_may_carry_out_a_bid(vast: EmulatedVast) -> None:
     """What to bid for an offer that another process has seen is looked up; a contract is an interruptible one."""
-    seen, other = vast.provider(interruptible=True), vast.provider(interruptible=True)
-    request = request_for((await seen.offers())[0])
+    seen, other = vast.provider(bids=True), vast.provider(bids=True)
+    request = request_for(next(one for one in await seen.offers() if one.interruptible))
     machine = await other.create(request)
     assert machine.price_per_hour == request.max_price_per_hour
     assert vast.machine(machine.ref)["facts"]["bid_micros"] is not None
-    unlisted = replace(request, offer=replace(request.offer, offer_id="1", host="1"))
+    unlisted = replace(request, offer=replace(request.offer, offer_id="1~bid", host="1"))
     with pytest.raises(OfferGone):
         await other.create(unlisted)
     await seen.close()

@@ -57,7 +57,7 @@ def test_all_filters_are_sent_at_the_top_level() -> None:
 
 def test_bids_any_type_and_unverified_hosts_are_options() -> None:
     """What is not wanted is not sent; bids are another type of search."""
-    body = search_body(replace(OPTIONS, gpu_types=(), verified=False, interruptible=True))
+    body = search_body(replace(OPTIONS, gpu_types=(), verified=False), bids=True)
     assert body["type"] == "bid"
     assert not {"gpu_name", "verified"} & set(body)
 
@@ -104,9 +104,16 @@ def test_hosts_that_take_too_much_for_bytes_are_left_out(name: str) -> None:
 
 def test_a_bid_is_above_the_lowest_and_part_of_the_price() -> None:
     """A bid is the lowest one with a margin, to a tenth of a cent; the disk comes on top."""
-    (found,) = read_offers([ROW], replace(OPTIONS, interruptible=True, bid_percent=110))
+    (found,) = read_offers([ROW], replace(OPTIONS, bid_percent=110), bids=True)
     assert str(found.bid) == "1.155"
     assert found.offer.price_per_hour == Money(1_167_800)
+    assert found.offer.interruptible
+
+
+@pytest.mark.parametrize("lowest", [None, 0, -1, "free", True])
+def test_a_host_that_tells_no_lowest_bid_is_not_bid_for(lowest: object) -> None:
+    assert read_offers([ROW | {"min_bid": lowest}], OPTIONS, bids=True) == []
+    assert read_offers([ROW | {"min_bid": lowest}], OPTIONS) != []
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from app.core.exchange import Exchange, Network, Runner, bytes_between
 from app.core.gang_sites import Site, cheapest, site_of
-from app.core.layout import GpuSet, Learned, lay_out_alone
+from app.core.machine_layouts import LaidOver, MachineLayouts
 from app.core.memory import Estimate, Training, Verdict, verdict
-from app.core.memory.calibration import Calibration, Calibrations, corrected
+from app.core.memory.calibration import Calibration, Calibrations
 from app.core.memory.exact import ExactEstimate
-from app.core.memory.plans import Device, feasible_plans, least_memory
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import X86_64, Offer
-from app.core.options import VERDICTS, AskedJob, decided_of, stated_alone
-from app.core.precision import on_gpu
+from app.core.options import VERDICTS, AskedJob
 from app.core.throughput import StepTime, Throughput
 
 MOST_MACHINES = 64  # as of a job's template
@@ -28,7 +26,6 @@ MOST_OPTIONS = 100
 _MOST_KINDS = 100  # that are looked at
 _MOST_GPUS = 64  # of a machine
 _HOUR_MS = 3_600_000
-_Kind = tuple[str, int, int]  # GPU type, GPUs of each machine, bytes of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +110,6 @@ class MachineOption:
         return VERDICTS.index(self.verdict), not self.is_to_be_had, worth, gpus, self.site, self.gpu_memory_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Laid:
-    training: Training
-    estimated: Estimate
-    decided: ExactEstimate | None
-    calibration: Calibration | None
-    computing: StepTime | None
-
-
 def options_over(
     wish: AskedJob,
     nodes: int,
@@ -137,7 +125,7 @@ def options_over(
     do. `gpu_count`: only with so many of each machine; the built-in recipe has its own number."""
     here = by_site(offers, sites.networked or ())
     count = gpu_count if wish.own is None else wish.own.gpus
-    laying = _Laying(wish, nodes, throughput, calibrations)
+    laying = MachineLayouts(wish, nodes, throughput, calibrations)
     found = []
     for site, memory_bytes, each in list(_kinds(here, count))[:_MOST_KINDS]:
         network = sites.network(site)
@@ -171,7 +159,7 @@ def _kinds(here: Mapping[Site, tuple[Offer, ...]], gpu_count: int | None) -> Ite
 
 
 def _option(
-    wish: AskedJob, laid: _Laid, nodes: int, kind: tuple[Site, int, int], offers: Iterable[Offer], sites: Sites
+    wish: AskedJob, laid: LaidOver, nodes: int, kind: tuple[Site, int, int], offers: Iterable[Offer], sites: Sites
 ) -> MachineOption:
     site, memory_bytes, count = kind
     runner: Runner = "script" if wish.own is None else "recipe"
@@ -223,81 +211,3 @@ def _timed(wish: AskedJob, found: MachineOption) -> MachineOption:
     done = max(0, int((wish.time_left_ms - found.startup_ms) / step_ms))
     in_time = duration_ms <= wish.time_left_ms if wish.steps_given else None
     return replace(timed, in_time=in_time, steps_in_time=done)
-
-
-class _Laying:
-    """Layouts over so many machines, each kind of GPU looked at once."""
-
-    def __init__(self, wish: AskedJob, nodes: int, throughput: Throughput, calibrations: Calibrations) -> None:
-        self._wish, self._nodes = wish, nodes
-        self._throughput, self._calibrations = throughput, calibrations
-        self._fitting: dict[_Kind, list[_Laid]] = {}
-        self._least: dict[_Kind, _Laid] = {}
-
-    def on(self, kind: _Kind, network: Network) -> _Laid | None:
-        """None where the GPUs cannot share a step of the script evenly."""
-        if self._wish.own is not None:
-            return self._of_recipe(kind)
-        used = self._used(kind[1])
-        if used is None:
-            return None
-        if kind not in self._fitting:
-            self._fitting[kind] = self._of_script(kind, used)
-        fitting = self._fitting[kind]
-        if fitting:
-            return min(fitting, key=lambda laid: self._effort(laid, network))
-        if kind not in self._least:
-            self._least[kind] = self._sparing(kind, used)
-        return self._least[kind]
-
-    def _used(self, count: int) -> int | None:
-        """GPUs of each machine, so many that all of them share the batch evenly."""
-        batch = self._wish.batch
-        return next((each for each in range(count, 0, -1) if batch % (each * self._nodes) == 0), None)
-
-    def _of_recipe(self, kind: _Kind) -> _Laid:
-        """As it is laid out when it runs: a whole copy on each of its GPUs, whatever the network is."""
-        if kind not in self._least:
-            wish, own = self._wish, self._wish.own
-            assert own is not None
-            own = replace(own, gpus=own.gpus * self._nodes)
-            place = GpuSet(kind[0], kind[2], own.gpus)
-            calibration = self._calibration(kind[0])
-            found = lay_out_alone(stated_alone(wish, own), place, Learned(calibration, self._throughput))
-            self._least[kind] = _Laid(found.training, found.estimated, found.decided, calibration, found.step)
-        return self._least[kind]
-
-    def _of_script(self, kind: _Kind, used: int) -> list[_Laid]:
-        """Every layout that fits, and goes on fitting where a symbolic run decides."""
-        wish, calibration = self._there(kind), self._calibration(kind[0])
-        device = Device("", kind[2], used * self._nodes, calibration)
-        plans = feasible_plans(wish.model, wish.training, (device,), global_batch=wish.batch, plain=True)
-        laid = (self._laid(wish, plan.training, plan.estimated, calibration, kind[0]) for plan in plans)
-        return [one for one in laid if verdict(one.estimated, kind[2]) == "fits"]
-
-    def _sparing(self, kind: _Kind, used: int) -> _Laid:
-        wish, calibration = self._there(kind), self._calibration(kind[0])
-        gpus = used * self._nodes
-        layout, estimated = least_memory(wish.model, wish.training, gpus, global_batch=wish.batch, plain=True)
-        return self._laid(wish, layout, corrected(estimated, calibration), calibration, kind[0])
-
-    def _laid(
-        self, wish: AskedJob, layout: Training, estimated: Estimate, calibration: Calibration | None, gpu_type: str
-    ) -> _Laid:
-        decided = decided_of(wish, layout, estimated)
-        estimated = estimated if decided is None else decided.estimated
-        step = self._throughput.step(wish.model, layout, gpu_type, name=wish.name)
-        return _Laid(layout, estimated, decided, None if decided is not None else calibration, step)
-
-    def _effort(self, laid: _Laid, network: Network) -> tuple[float, int, bool, float]:
-        """Time with the network; where a step's is not known, the least that is told over it."""
-        told = bytes_between(self._wish.model, laid.training, self._nodes, "script")
-        exchange = Exchange(told, network)
-        ms = exchange.ms if laid.computing is None else laid.computing.ms + exchange.ms
-        return ms, laid.training.accumulation, laid.training.checkpointing, exchange.ms
-
-    def _there(self, kind: _Kind) -> AskedJob:
-        return replace(self._wish, training=on_gpu(self._wish.training, kind[0]))
-
-    def _calibration(self, gpu_type: str) -> Calibration | None:
-        return self._calibrations.of(self._wish.model, self._wish.training, gpu_type)

@@ -18,7 +18,7 @@ _GB = 1_000_000_000
 _NOT_KNOWN = (
     "which machines reach each other is not known yet: the control loop says it with the next listing of every provider"
 )
-_WHOLE = "more machines do not help: each GPU holds all of the training"
+WHOLE = "more machines do not help: each GPU holds all of the training"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _further(asking: Asking, alone: Sequence[Option]) -> MachinesPlan | None:
     """The fewest machines on which it fits where all are to be had; else those on which it would fit."""
     own = asking.wish.own
     if own is not None and alone:
-        return MachinesPlan(_WHOLE)
+        return MachinesPlan(WHOLE)
     waiting: MachinesPlan | None = None
     for nodes, gpus in _divided(own.gpus) if own is not None else _doubled():
         found = tuple(one for one in asking.over(nodes, gpus) if one.verdict == "fits")
@@ -130,7 +130,7 @@ def _why_too_small(nodes: int, asking: Asking, found: Sequence[MachineOption]) -
         f"nothing that is offered now is sure to fit over {nodes} machines; {nodes} x {least.gpu_count} GPUs are "
         f"enough from {least.estimated.needed / _GB:.1f} GB on each"
     )
-    return told if asking.wish.own is None else f"{told}; {_WHOLE}"
+    return told if asking.wish.own is None else f"{told}; {WHOLE}"
 
 
 def _why_nowhere(nodes: int, asking: Asking) -> str:

@@ -28,7 +28,7 @@ def print_machines(found: Plan) -> None:
         columns = [Column("MACHINES", flexible=True, least=12), Column("MEMORY"), Column("FIT")]
         columns += [Column("PLAN", flexible=True, rank=2, fold=True), Column("STEP", right=True)]
         columns += [Column("NETWORK", right=True, rank=3), Column("TIME", right=True, rank=1)]
-        columns += [Column("$/H", right=True), Column("COST", right=True), Column("WHERE", flexible=True, least=8)]
+        columns += [Column("PRICE", right=True), Column("COST", right=True), Column("WHERE", flexible=True, least=8)]
         screen.print_table(columns, [_row(one) for one in found.machines[:_MOST_SHOWN]], empty="")
     for fact in _facts(found):
         for line in screen.prose(screen.printable(fact), first="  ", rest="    "):
@@ -48,7 +48,7 @@ def _row(one: PlanMachines) -> list[Cell | str]:
         "-" if one.duration_ms is None else words.duration(one.duration_ms / 1000),
         "-" if one.price_per_hour is None else words.price(one.price_per_hour),
         Cell(cost, "yellow" if one.in_time is False else None),
-        place(one) if one.why_not is None else Cell(f"not now: {place(one)}", "yellow"),
+        place(one) if one.why_not is None else Cell(f"{place(one)}, not now", "yellow"),
     ]
 
 

@@ -26,9 +26,9 @@ from app.core.pools import SharesNow, parts_of, spot_price
 from app.core.spot_share import at_share
 from app.core.throughput import Throughput
 from app.db.learning.calibrations import newest_calibrations, step_rows
-from app.db.offers.plannable import plannable_offers
 from app.db.offers.price_lists import dated_prices
 from app.db.pools.spot_shares import shares_now
+from app.db.reading.plannable import plannable_offers
 from app.services.jobs.plan_job import PROFILE, JobPlan, Mend, plan_job
 from app.services.jobs.see_sites import see_sites
 

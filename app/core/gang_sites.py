@@ -107,7 +107,7 @@ def why_not_all(nodes: int, fitting: Iterable[Offer], networked: Collection[tupl
         if (offer.provider, offer.tier) in networked:
             by_site.setdefault(site_of(offer), set()).add(offer.host)
         else:
-            apart.add(offer.provider)
+            apart.add(f"{offer.provider} {offer.tier.value}")
     if not by_site:
         return f"those of {', '.join(sorted(apart))} do not reach each other" if apart else "none is to be had now"
     if any(len(hosts) >= nodes or "" in hosts for hosts in by_site.values()):

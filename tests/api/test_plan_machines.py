@@ -145,7 +145,8 @@ async def test_machines_that_are_not_to_be_had_are_told_without_a_price(tenant: 
     )
     await listed(context, replace(of_host("z"), gpu_type="T4"), in_market())
     assert (await planned(tenant, nodes=2, gpu_type="a100")).machines_reason == (
-        "no site has 2 machines with 2 x a100 each, on one private network: those of vast do not reach each other"
+        "no site has 2 machines with 2 x a100 each, on one private network: "
+        "those of vast marketplace do not reach each other"
     )
     none = await planned(tenant, nodes=2, gpu_type="H100")
     assert none.machines == []

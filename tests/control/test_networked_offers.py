@@ -10,8 +10,8 @@ from app.core import codec
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.db.offers.listed import IS_NETWORKED, read_offer, recent_offers
-from app.db.offers.plannable import Plannable, plannable_offers
 from app.db.offers.provider_states import refuse
+from app.db.reading.plannable import Plannable, plannable_offers
 from app.db.tables import offers
 from tests.control.fake_provider import make_offer
 from tests.control.world import World

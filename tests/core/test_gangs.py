@@ -74,7 +74,7 @@ def test_machines_of_a_marketplace_do_not_reach_each_other_and_that_is_said() ->
     ask = replace(offer("ask", Tier.MARKETPLACE, "0.5"), provider="market")
     gathered = gather(seen(jobs=[gang()], offers=(ask,)), ())
     assert gathered.claims == ()
-    assert gathered.waiting["job_g"].endswith("those of market do not reach each other")
+    assert gathered.waiting["job_g"].endswith("those of market marketplace do not reach each other")
 
 
 def test_how_many_machines_each_place_has_is_said_and_what_limits_forbid() -> None:

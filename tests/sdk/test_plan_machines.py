@@ -173,3 +173,25 @@ def test_a_fine_tuning_over_machines_is_planned_as_it_would_run(live: FakeServic
     assert (asked.nodes, asked.layout, asked.gpu_type) == (2, OwnLayout(gpus=4), "A100")
     assert "would take: 2 x 4x A100, pool lab, $12.00/h for all" in done.stdout
     assert live.jobs == {}
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_before_a_training_over_machines_is_sent_a_person_is_told_what_awaits_it(
+    live: FakeService, monkeypatch: pytest.MonkeyPatch, is_answered: bool
+) -> None:
+    """A network that is too slow, or why it would wait; where no plan is to be had it is sent all the same."""
+    monkeypatch.setattr("allpass.cli.screen.is_interactive", lambda _stream=None: True)
+    live.plan["machines"][0]["network"] |= {"exchange_ms": 9000.0, "is_slow": True}
+    if not is_answered:
+        live.plan = {"error": {"code": "forbidden", "message": "this key may not read"}}
+    rows = (f'{{"prompt": "a{number}", "completion": "b"}}\n' for number in range(40))
+    Path("rows.jsonl").write_text("".join(rows))
+    words = ["finetune", "org/tiny", "rows.jsonl", "--nodes", "2", "--gpu", "A100:4"]
+    done = CliRunner().invoke(cli.app, words)
+    said = " ".join(done.stderr.split())
+    assert done.exit_code == 0 and len(live.jobs) == 1, done.output
+    if is_answered:
+        assert "Machines would take: 2 x 4x A100, pool lab, $12.00/h for all" in said
+        assert "the network is too slow for this: a step waits 9s for it and computes for 4s" in said
+    else:
+        assert "Machines no plan was to be had" in said

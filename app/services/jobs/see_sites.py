@@ -5,9 +5,9 @@ from __future__ import annotations
 from app.core.exchange import network_of
 from app.core.machine_options import Sites, by_site
 from app.db.connection import Connection
-from app.db.offers.plannable import Plannable
 from app.db.pools.offers import gpus_left
 from app.db.reading.meetings import meetings_at
+from app.db.reading.plannable import Plannable
 
 _GIGA = 1_000_000_000
 

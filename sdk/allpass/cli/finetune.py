@@ -10,6 +10,7 @@ import typer
 
 from allpass.cli import job_options, progress, screen, template_options, words
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
+from allpass.cli.planned_machines import tell_machines
 from allpass.cli.session import connect
 
 if TYPE_CHECKING:
@@ -138,6 +139,8 @@ def finetune(
             sent = client.upload(packed.bundle)
         _tell(packed, sent=sent)
         _tell_tokens(packed, why_not)
+        if filled.nodes > 1:
+            tell_machines(client, plan_fields(packed, deadline))
         registered = client.register_app(registration)
         request = job_request(registered.id, registered.version, **options)
         if isinstance(request, JobRequest):

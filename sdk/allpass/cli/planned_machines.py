@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,6 +12,7 @@ from allpass.cli import screen, words
 from allpass.cli.screen import Cell, Column
 
 if TYPE_CHECKING:
+    from allpass.client import Client
     from allpass.wire.plan import Plan, PlanMachines
 
 _COLOURS = {"fits": "green", "tight": "yellow", "no": "red"}
@@ -33,6 +35,25 @@ def print_machines(found: Plan) -> None:
     for fact in _facts(found):
         for line in screen.prose(screen.printable(fact), first="  ", rest="    "):
             typer.echo(line)
+
+
+def tell_machines(client: Client, fields: dict[str, Any]) -> None:
+    """Before a training over machines is submitted: where it would be, and what its steps wait for, or why it would
+    wait. For the person at the terminal; whatever comes of it, the job is submitted."""
+    from pydantic import ValidationError
+
+    from allpass.errors import AllpassError
+    from allpass.wire.plan import PlanRequest
+
+    if not screen.is_interactive(sys.stderr):
+        return
+    try:
+        facts = list(_facts(client.plan(PlanRequest.model_validate(fields))))
+    except (AllpassError, ValidationError) as error:
+        facts = [f"no plan was to be had: {error}"]
+    for place, fact in enumerate(facts):
+        for line in screen.prose(screen.printable(fact), first="          " if place else "Machines  ", rest=" " * 12):
+            screen.say(line)
 
 
 def _row(one: PlanMachines) -> list[Cell | str]:
@@ -85,7 +106,7 @@ def _giga(value: int) -> str:
 
 def _facts(found: Plan) -> Iterator[str]:
     """Of the first line, whether or not it would be taken: that is what would be run."""
-    reason = found.machines_reason or ""
+    reason = found.machines_reason or found.reason
     if found.chosen_machines is None:
         yield reason
         best = found.machines[0] if found.machines else None
@@ -102,7 +123,7 @@ def _facts(found: Plan) -> Iterator[str]:
             yield f"until the deadline: {best.steps_in_time} steps"
     if best is not None:
         yield _network(best)
-        yield from _warnings(best)
+        yield from _warnings(best, is_asked=found.nodes is not None)
     if found.nodes is not None and found.host_bytes is not None:
         yield f"each machine needs {_giga(found.host_bytes)} GB of memory beside its GPUs"
     if len(found.machines) > _MOST_SHOWN:
@@ -122,15 +143,16 @@ def _network(one: PlanMachines) -> str:
         "stated": "as --network says",
         "assumed": "assumed: nobody has measured it there; --network says another",
     }[network.source]
-    told = f"each step passes {network.bytes_per_step / _GIGA:.2g} GB to each machine"
+    told = f"each step passes {words.size(network.bytes_per_step)} to each machine"
     return f"{told}: {_seconds(network.exchange_ms)} at {speed} ({how})"
 
 
-def _warnings(one: PlanMachines) -> Iterator[str]:
+def _warnings(one: PlanMachines, *, is_asked: bool) -> Iterator[str]:
     if one.network.is_slow and one.computing_ms is not None:
+        instead = "fewer machines are likely to be quicker" if is_asked else "on fewer machines it is not sure to fit"
         yield (
             f"the network is too slow for this: a step waits {_seconds(one.network.exchange_ms)} for it and computes "
-            f"for {_seconds(one.computing_ms)}; fewer machines are likely to be quicker"
+            f"for {_seconds(one.computing_ms)}; {instead}"
         )
     if one.runs_as == "script":
         gpus = one.gpu_type if one.gpu_count == 1 else f"{one.gpu_type}:{one.gpu_count}"

@@ -43,12 +43,17 @@ async def plannable_offers(
         partition_by=(of.provider, of.tier, *kind),
         order_by=(of.price_micros_per_hour, of.offer["memory_bytes"].desc(), of.offer_id),
     )
-    listed = (
-        select(of.provider, of.offer_id, of.tier, of.offer, place.label("place"))
+    listed = (  # without the offers themselves, which would be sorted with it
+        select(of.provider, of.offer_id, of.tier, place.label("place"))
         .where(KNOWN_TIER, of.seen_ms >= now_ms - max_age_ms, ~closed, _is_for(project_id), ~_is_of_gone_host(now_ms))
         .subquery()
     )
-    few = select(listed).where(or_(listed.c.tier != Tier.OWN, listed.c.place <= MOST_OF_A_KIND))
+    same = (of.provider == listed.c.provider, of.offer_id == listed.c.offer_id)
+    few = (
+        select(of.provider, of.offer_id, of.offer)
+        .join(listed, and_(*same))
+        .where(or_(listed.c.tier != Tier.OWN, listed.c.place <= MOST_OF_A_KIND))
+    )
     found: list[Offer] = []
     networked: set[tuple[str, Tier]] = set()
     is_known = False

@@ -26,7 +26,7 @@ from app.core.policies.reasons import duration
 from app.core.throughput import Throughput, plain_gpu
 from app.errors import InvalidInput
 from app.services.jobs.compose_job import deadline_ms
-from app.services.jobs.plan_machines import Asking, MachinesPlan, plan_machines
+from app.services.jobs.plan_machines import MachinesPlan, MachinesQuestion, plan_machines
 
 PROFILE = DEFAULT.name
 _CHANGEABLE = ("method", "precision", "optimizer", "sequence")  # the rest follows from them, or is the plan's to choose
@@ -106,7 +106,7 @@ def plan_job(
     machines = None
     if sites is not None:
         there = roomy if roomy or host is None else tuple(each for each in offers if each.memory_bytes >= host)
-        asking = Asking(wish, there, sites, *taught, asked.gpu_type, asked.gpu_count)
+        asking = MachinesQuestion(wish, there, sites, *taught, asked.gpu_type, asked.gpu_count)
         machines = plan_machines(asked, asking, options)
     reason = _why(wish, options) if fits else _why_none(options, alone, gpus) + _left_out(len(known) - len(roomy), host)
     if nodes > 1:

@@ -31,7 +31,7 @@ class MachinesPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class MachinesQuestion:
     """What every look at several machines goes by. `offers`: those that the project may have, with enough memory of
     the machine; `gpu_type`, `gpu_count`: what the request narrows them to."""
 
@@ -52,7 +52,7 @@ class Asking:
         return options_over(*asked, gpu_count=self.gpu_count)
 
 
-def plan_machines(asked: PlanRequest, asking: Asking, alone: Sequence[Option]) -> MachinesPlan | None:
+def plan_machines(asked: PlanRequest, asking: MachinesQuestion, alone: Sequence[Option]) -> MachinesPlan | None:
     """For as many machines as are asked for; else, where nothing is sure to fit on one (`alone`), for the fewest that
     it fits on, as a further choice. None where one machine is enough."""
     nodes = asked.nodes or 1
@@ -63,11 +63,11 @@ def plan_machines(asked: PlanRequest, asking: Asking, alone: Sequence[Option]) -
     return _unknown(asking) or _further(asking, alone)
 
 
-def _unknown(asking: Asking) -> MachinesPlan | None:
+def _unknown(asking: MachinesQuestion) -> MachinesPlan | None:
     return MachinesPlan(_NOT_KNOWN) if asking.sites.networked is None else None
 
 
-def _on(nodes: int, asking: Asking) -> MachinesPlan:
+def _on(nodes: int, asking: MachinesQuestion) -> MachinesPlan:
     found = asking.over(nodes)
     if not found:
         return MachinesPlan(_why_nowhere(nodes, asking))
@@ -79,7 +79,7 @@ def _on(nodes: int, asking: Asking) -> MachinesPlan:
     return MachinesPlan(_why(asking.wish, found), found, 0)
 
 
-def _further(asking: Asking, alone: Sequence[Option]) -> MachinesPlan | None:
+def _further(asking: MachinesQuestion, alone: Sequence[Option]) -> MachinesPlan | None:
     """The fewest machines on which it fits where all are to be had; else those on which it would fit."""
     own = asking.wish.own
     if own is not None and alone:
@@ -124,7 +124,7 @@ def _why_not_now(best: MachineOption) -> str:
     return f"it fits on {what}, which are not to be had now: {place_in_words(best.site)}: {best.why_not}"
 
 
-def _why_too_small(nodes: int, asking: Asking, found: Sequence[MachineOption]) -> str:
+def _why_too_small(nodes: int, asking: MachinesQuestion, found: Sequence[MachineOption]) -> str:
     least = min(found, key=lambda one: (one.estimated.needed, one.rank))
     told = (
         f"nothing that is offered now is sure to fit over {nodes} machines; {nodes} x {least.gpu_count} GPUs are "
@@ -133,7 +133,7 @@ def _why_too_small(nodes: int, asking: Asking, found: Sequence[MachineOption]) -
     return told if asking.wish.own is None else f"{told}; {WHOLE}"
 
 
-def _why_nowhere(nodes: int, asking: Asking) -> str:
+def _why_nowhere(nodes: int, asking: MachinesQuestion) -> str:
     wish = asking.wish
     count = (asking.gpu_count or 1) if wish.own is None else wish.own.gpus
     usable = [one for one in asking.offers if one.gpu_count >= count and not one.spot_only]

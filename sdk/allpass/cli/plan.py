@@ -131,7 +131,8 @@ def ask(fields: dict[str, Any], *, as_json: bool, exact: bool = False, python: s
         _print_plan(found)
     print_machines(found)
     offers = [offer for option in found.options for offer in option.offers]
-    tell_dates((one.provider, one.price_as_of, one.price_is_old) for one in (*offers, *found.machines))
+    dated = [(one.provider, one.price_as_of, one.price_is_old) for one in offers]
+    tell_dates([*dated, *((one.provider, one.price_as_of, one.price_is_old) for one in found.machines)])
 
 
 def _gpu(text: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from allpass.wire.base import (
     SequenceLength,
     Sequences,
     Steps,
+    Unguessed,
     Whole,
 )
 
@@ -50,6 +51,7 @@ STEPS_TOLD = 1000
 Matrix = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 ConfigKey = Annotated[str, StringConstraints(max_length=200)]
 GpuType = Annotated[str, StringConstraints(min_length=1, max_length=40)]
+UpTo64 = Annotated[int, Field(ge=1, le=64), Unguessed]
 NetworkSource = Literal["measured", "stated", "assumed"]
 
 
@@ -145,21 +147,17 @@ class PlanRequest(Request):
     )
     soft_deadline: Deadline | None = Field(None, description='as of a job: "6hr", "90m", or an instant')
     exact: ExactMemory | None = Field(None, description="what symbolic runs showed; needed for an unknown model_type")
-    nodes: Whole | None = Field(
+    nodes: UpTo64 | None = Field(
         None,
-        ge=1,
-        le=64,
         description="machines that it runs on at once, as of a job; with `layout`: as allpass finetune shares a step "
         "over them. Default: one, and several where nothing fits on one",
     )
     gpu_type: GpuType | None = Field(None, description="only on this type of GPU; default: all")
-    gpu_count: Whole | None = Field(
-        None, ge=1, le=64, description="only with so many GPUs of each machine; with `layout`, its gpus say it"
+    gpu_count: UpTo64 | None = Field(
+        None, description="only with so many GPUs of each machine; with `layout`, its gpus say it"
     )
-    network_gbits: Real | None = Field(
+    network_gbits: Annotated[Real, Field(gt=0, le=100_000)] | None = Field(
         None,
-        gt=0,
-        le=100_000,
         description="gigabits per second between the machines; default: as earlier jobs measured it, else 10",
     )
 

@@ -23,7 +23,7 @@ from app.core.throughput import StepTime, Throughput
 
 MOST_MACHINES = 64  # as of a job's template
 MOST_OPTIONS = 100
-_MOST_KINDS = 100  # that are looked at
+_MOST_PLACES, _MOST_KINDS = 1_000, 100  # kinds of GPUs at sites, and kinds of GPUs, that are looked at
 _MOST_GPUS = 64  # of a machine
 _HOUR_MS = 3_600_000
 
@@ -126,10 +126,14 @@ def options_over(
     here = by_site(offers, sites.networked or ())
     count = gpu_count if wish.own is None else wish.own.gpus
     laying = MachineLayouts(wish, nodes, throughput, calibrations)
-    found = []
-    for site, memory_bytes, each in list(_kinds(here, count))[:_MOST_KINDS]:
-        network = sites.network(site)
-        laid = laying.on((site[3], each, memory_bytes), network)
+    found: list[MachineOption] = []
+    kinds: set[tuple[str, int, int]] = set()
+    for site, memory_bytes, each in list(_kinds(here, count))[:_MOST_PLACES]:
+        kind = (site[3], each, memory_bytes)
+        if kind not in kinds and len(kinds) == _MOST_KINDS:
+            continue
+        kinds.add(kind)
+        laid = laying.on(kind, sites.network(site))
         if laid is not None:
             found.append(_option(wish, laid, nodes, (site, memory_bytes, each), here[site], sites))
     return tuple(sorted(found, key=lambda option: option.rank)[:MOST_OPTIONS])

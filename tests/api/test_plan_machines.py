@@ -183,6 +183,23 @@ async def test_machines_of_other_projects_are_neither_offered_nor_named(
     assert (found.site, found.network.source) == ("secretive", "measured")
 
 
+async def test_what_a_pool_of_a_cluster_says_counts_though_its_launcher_lists_it_otherwise(
+    tenant: Tenant, stranger: Tenant, context: ApiContext
+) -> None:
+    """Who may use it, and its price: a launcher knows neither."""
+    node = replace(of_host("", pool="gpu"), provider="slurm", host="", shared_gpus=0)
+    await listed(context, node)
+    (found,) = (await planned(tenant, nodes=3)).machines
+    assert (found.price_per_hour, found.machines) == (Money.usd("4.50").micros, None)
+    async with context.database.transaction() as connection:
+        pool = Pool("gpu", launcher="slurm", price=Money.usd("0.25"), projects=(stranger.project_id,))
+        await add_pool(connection, PoolRow(pool, "", {}, T0_MS))
+    assert (await planned(tenant, nodes=3)).machines == []
+    assert (await planned(tenant)).options == []
+    (found,) = (await planned(stranger, nodes=3)).machines
+    assert found.price_per_hour == Money.usd("1.50").micros
+
+
 @pytest.mark.parametrize(
     "gone", [{"left_ms": T0_MS}, {"leaves_ms": T0_MS}, {"heard_ms": T0_MS - 60_000}], ids=["left", "leaves", "silent"]
 )

@@ -159,6 +159,15 @@ def test_a_deadline_decides_what_comes_first() -> None:
     assert found[0].steps_in_time is not None and found[0].steps_in_time >= 1000
 
 
+def test_however_many_kinds_of_gpus_there_are_some_are_looked_at() -> None:
+    """Of 2,000 that a hostile listing has at 40 regions, a hundred; each region of one kind of these is told."""
+    wish = replace(SCRIPT, training=LORA)
+    strange = [in_cloud(1, region=f"r{number % 40}", gpu_memory_bytes=(80 * GIB) + number) for number in range(2_000)]
+    assert len(over(wish, 2, *strange)) == 100
+    same = [in_cloud(1, region=f"r{number}") for number in range(60)]
+    assert len({one.site for one in over(wish, 2, *same)}) == 60
+
+
 _GPUS = st.sampled_from([1, 2, 4, 8])
 _OFFERS = st.lists(
     st.builds(

@@ -42,6 +42,16 @@ async def as_pools_have_it(
     return tuple(sorted(found, key=lambda offer: offer.key))
 
 
+async def launched_as_pools_have_it(
+    connection: AsyncConnection, offers: Sequence[Offer], *, now_ms: int, reading: RowReading
+) -> list[Offer]:
+    """As `as_pools_have_it`, with what hosts that have joined offer as it was listed: of a plan, not a decision."""
+    pools = [row.pool for row in await read_pools(connection, reading) if row.pool.launcher != JOINED]
+    joined = [offer for offer in offers if offer.provider == JOINED]
+    others = [offer for offer in offers if offer.provider != JOINED]
+    return [*joined, *(governed(others, pools, await _used(connection), now_ms) if pools else others)]
+
+
 async def _used(connection: AsyncConnection) -> dict[str, int]:
     """GPUs of the nodes of launchers, by pool."""
     of = nodes.c

@@ -14,6 +14,7 @@ from app.core.model.pool import JOINED
 from app.db.offers.listed import IS_NETWORKED, KNOWN_TIER, read_offer
 from app.db.offers.provider_states import rents_nothing
 from app.db.pools.hosts import HEARD_WITHIN_MS
+from app.db.pools.offers import launched_as_pools_have_it
 from app.db.tables import hosts, offers, provider_states
 from app.db.unreadable import RowReading
 
@@ -32,9 +33,9 @@ class Plannable:
 async def plannable_offers(
     connection: AsyncConnection, project_id: str, *, now_ms: int, max_age_ms: int, reading: RowReading | None = None
 ) -> Plannable:
-    """Offers seen within `max_age_ms` that the project may have, by key; of a pool's the cheapest of each kind, those
-    with the most memory first. Left out are those of providers that rent nothing now, of hosts that are not heard of,
-    and those that cannot be read, which are noted."""
+    """Offers seen within `max_age_ms` that the project may have, by key, with the prices of their pools; of a pool's
+    the cheapest of each kind, those with the most memory first. Left out are those of providers that rent nothing now,
+    of hosts that are not heard of, and those that cannot be read, which are noted."""
     reading = RowReading() if reading is None else reading
     of = offers.c
     closed = exists().where(provider_states.c.provider == of.provider, rents_nothing(now_ms))
@@ -65,8 +66,10 @@ async def plannable_offers(
         is_known = is_known or IS_NETWORKED in row.offer
         if row.offer.get(IS_NETWORKED) is True:
             networked.add((offer.provider, offer.tier))
-    found.sort(key=lambda offer: offer.key)
-    return Plannable(tuple(found), frozenset(networked) if is_known or not found else None)
+    known = frozenset(networked) if is_known or not found else None
+    found = await launched_as_pools_have_it(connection, found, now_ms=now_ms, reading=reading)
+    its = (offer for offer in found if not offer.projects or project_id in offer.projects)
+    return Plannable(tuple(sorted(its, key=lambda offer: offer.key)), known)
 
 
 def _is_for(project_id: str) -> ColumnElement[bool]:

@@ -8,17 +8,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from allpass.wire.plan import MemoryRange, Plan, PlanLayout, PlanOffer, PlanOption, PlanRemedy, PlanRequest
+from allpass.wire.plan import Plan, PlanOffer, PlanOption, PlanRemedy, PlanRequest
 from app.api.audit import Write
 from app.api.auth import Reader
 from app.api.context import ApiContext, context_of
 from app.api.errors import documented
 from app.api.once import answer_once, first_answer
 from app.api.own_path import OwnPath
+from app.api.planned_machines import layout_of, over_machines, range_of
 from app.api.price_lists import day_or_none, fresh_since
 from app.api.requests import IdempotencyHeader
 from app.core.dated_prices import DatedPrices, is_old
-from app.core.memory import Range, Training
 from app.core.memory.calibration import Calibrations
 from app.core.memory.exact import can_be_run, is_near
 from app.core.options import Option, Quote
@@ -26,10 +26,11 @@ from app.core.pools import SharesNow, parts_of, spot_price
 from app.core.spot_share import at_share
 from app.core.throughput import Throughput
 from app.db.learning.calibrations import newest_calibrations, step_rows
-from app.db.offers.listed import recent_offers
 from app.db.offers.price_lists import dated_prices
 from app.db.pools.spot_shares import shares_now
+from app.db.reading.plannable import plannable_offers
 from app.services.jobs.plan_job import PROFILE, JobPlan, Mend, plan_job
+from app.services.jobs.see_sites import see_sites
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=OwnPath)
 ContextOf = Annotated[ApiContext, Depends(context_of)]
@@ -47,20 +48,25 @@ async def ask_plan(
 ) -> Response:
     """Predicted memory, whether it fits, the layout, time and cost, for every kind of GPU that can be rented now.
 
-    Nothing is submitted or rented. Offers of providers that refused this service's account a moment ago are left out.
+    Over several machines too: where `nodes` asks for them, and where nothing fits on one. Nothing is submitted or
+    rented. Offers of providers that refused this service's account a moment ago are left out, as are machines that
+    the caller's project may not use.
     """
     first = await first_answer(context, request)
     if first is not None:
         return first
     now_ms = context.clock.now_ms()
     async with context.database.transaction() as connection:
-        offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=context.settings.offers_gone_after_ms)
+        max_age_ms = context.settings.offers_gone_after_ms
+        listed = await plannable_offers(connection, caller.project_id, now_ms=now_ms, max_age_ms=max_age_ms)
+        sites = await see_sites(connection, listed, body.network_gbits)
         steps = await step_rows(connection, caller.project_id)
         known = Calibrations(await newest_calibrations(connection, caller.project_id))
         lists, shares = await dated_prices(connection), await shares_now(connection)
     async with request.app.state.planning:
-        ours = [one for one in offers if not one.interruptible]  # what is promised is what any job may have
-        planned = await asyncio.to_thread(plan_job, body, ours, Throughput.of(steps), known, now_ms=now_ms)
+        ours = [one for one in listed.offers if not one.interruptible]  # what is promised is what any job may have
+        taught = Throughput.of(steps), known
+        planned = await asyncio.to_thread(plan_job, body, ours, *taught, sites=sites, now_ms=now_ms)
 
     async def act(write: Write) -> Plan:
         return _dated(_view(body, planned, shares), lists, fresh_since(context))
@@ -85,6 +91,8 @@ def _view(asked: PlanRequest, planned: JobPlan, shares: SharesNow) -> Plan:
         config=dict(planned.config),
         exact=asked.exact,
         remedies=[_remedy(each) for each in planned.mends],
+        nodes=asked.nodes,
+        **over_machines(planned.machines),
     )
 
 
@@ -95,6 +103,10 @@ def _dated(plan: Plan, lists: Mapping[str, DatedPrices], since: str) -> Plan:
             if offer.provider in lists:
                 as_of = lists[offer.provider].oldest(option.gpu_type)
                 offer.price_as_of, offer.price_is_old = day_or_none(as_of), is_old(as_of, since)
+    for one in plan.machines:
+        if one.provider in lists and one.price_per_hour is not None:
+            as_of = lists[one.provider].oldest(one.gpu_type)
+            one.price_as_of, one.price_is_old = day_or_none(as_of), is_old(as_of, since)
     return plan
 
 
@@ -106,13 +118,13 @@ def _option(option: Option, shares: SharesNow) -> PlanOption:
             "gpu_count": option.gpu_count,
             "gpu_memory_bytes": option.gpu_memory_bytes,
             "verdict": option.verdict,
-            "layout": _layout(option.training),
+            "layout": layout_of(option.training),
             "peak_in": found.peak.phase,
             "calibrated_by": 0 if option.calibration is None else option.calibration.samples,
             **_decided(option),
-            "allocated": _range(found.allocated),
-            "reserved": _range(found.reserved),
-            "process": _range(found.process),
+            "allocated": range_of(found.allocated),
+            "reserved": range_of(found.reserved),
+            "process": range_of(found.process),
             "step_ms": None if option.step is None else option.step.ms,
             "step_source": None if option.step is None else option.step.source,
             "offers": [_offer(quote, shares) for quote in option.quotes],
@@ -124,7 +136,7 @@ def _decided(option: Option) -> dict[str, Any]:
     decided = option.decided
     if decided is None:
         return {"near": can_be_run(option.training) and is_near(option.estimated, option.gpu_memory_bytes)}
-    tables = None if decided.tables is None else _range(decided.tables)
+    tables = None if decided.tables is None else range_of(decided.tables)
     return {"exact": True, "tables": tables, "raised": decided.raised}
 
 
@@ -144,23 +156,6 @@ def _offer(quote: Quote, shares: SharesNow) -> PlanOffer:
         in_time=quote.in_time,
         steps_in_time=quote.steps_in_time,
     )
-
-
-def _layout(training: Training) -> PlanLayout:
-    return PlanLayout(
-        gpus=training.gpus,
-        replicas=training.replicas,
-        tensor_parallel=training.tensor_parallel,
-        sharding=training.sharding,
-        micro_batch=training.batch,
-        accumulation=training.accumulation,
-        checkpointing=training.checkpointing,
-        precision=training.precision,
-    )
-
-
-def _range(found: Range) -> MemoryRange:
-    return MemoryRange(low=found.low, expected=found.expected, high=found.high)
 
 
 def _remedy(mend: Mend) -> PlanRemedy:

@@ -74,6 +74,10 @@ class ControlContext:
             await self.leader.guard(connection)
             yield connection
 
+    def networked_tiers(self, provider: str) -> frozenset[Tier]:
+        """Of a provider: those whose machines of one site reach each other by a private network."""
+        return frozenset(one.tier for one in self.traits() if one.is_networked and one.provider == provider)
+
     def traits_of(self, provider: str, tier: Tier) -> ProviderTraits | None:
         """How this tier of this provider behaves; None when the settings do not know the provider any more."""
         return next((trait for trait in self.traits() if (trait.provider, trait.tier) == (provider, tier)), None)

@@ -32,7 +32,8 @@ async def list_offers(context: ControlContext, name: str) -> int:
         lives = MachineLives(await lived_lately(connection, name, now_ms=context.clock.now_ms()))
         arrivals = Arrivals(await arrived_lately(connection, name, now_ms=context.clock.now_ms()))
         seen = [arrivals.told_of(lives.told_of(offer)) for offer in seen]
-        if await replace_offers(connection, name, seen, now_ms=context.clock.now_ms(), reading=reading):
+        now_ms, networked = context.clock.now_ms(), context.networked_tiers(name)
+        if await replace_offers(connection, name, seen, now_ms=now_ms, reading=reading, networked=networked):
             await notify.control(connection)
     for (_table, offer), error in reading.unread.items():
         context.health.failed(Chore.PRICES, f"offer {offer}", error)

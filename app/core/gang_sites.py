@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from app.core.market import kind_fits
@@ -13,6 +13,7 @@ from app.core.topology import complete
 
 Site = tuple[str, Tier, str, str]  # provider, tier, region, kind of GPU
 _TIERS = (Tier.OWN, Tier.MARKETPLACE, Tier.CONVENTIONAL)
+_MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +85,35 @@ def tightest(
 def switch_of(host: str, switches: Mapping[str, str]) -> str:
     """Of a host as offers name it; hosts that do not say it are taken to be under one."""
     return switches.get(host.partition("/")[0], "")
+
+
+def machines_in_words(nodes: int, gpus: int, gpu_type: str | None) -> str:
+    """What a job on several machines asks for."""
+    return f"{nodes} machines with {gpus} x {gpu_type or 'GPU'} each, on one private network"
+
+
+def place_in_words(site: Site) -> str:
+    """A pool by its name, what is rented by its company and region."""
+    provider, tier, region, _ = site
+    return f"pool {region}" if tier is Tier.OWN and region else f"{provider} {region}".strip()
+
+
+def why_not_all(nodes: int, fitting: Iterable[Offer], networked: Collection[tuple[str, Tier]]) -> str:
+    """Why so many machines are not to be had together. `fitting`: every offer that could be one of them; `networked`:
+    the tiers of providers whose machines of one site reach each other."""
+    by_site: dict[Site, set[str]] = {}
+    apart: set[str] = set()
+    for offer in fitting:
+        if (offer.provider, offer.tier) in networked:
+            by_site.setdefault(site_of(offer), set()).add(offer.host)
+        else:
+            apart.add(f"{offer.provider} {offer.tier.value}")
+    if not by_site:
+        return f"those of {', '.join(sorted(apart))} do not reach each other" if apart else "none is to be had now"
+    if any(len(hosts) >= nodes or "" in hosts for hosts in by_site.values()):
+        return "enough are there, and it may not have them now: its limits, its image, or what failed it before"
+    counts = sorted((-len(hosts), place_in_words(site), site[3]) for site, hosts in by_site.items())
+    told = [f"{place} has {-count} of them free now ({gpu_type})" for count, place, gpu_type in counts[:_MOST_NAMED]]
+    if len(counts) > _MOST_NAMED:
+        told.append(f"{len(counts) - _MOST_NAMED} other places have no more")
+    return ", ".join(told)

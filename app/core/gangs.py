@@ -16,7 +16,17 @@ from dataclasses import dataclass, field, replace
 
 from app.core import queue
 from app.core.billing import first_unit
-from app.core.gang_sites import GangRental, Site, cheapest, has_room, site_of, switch_of, tightest
+from app.core.gang_sites import (
+    GangRental,
+    Site,
+    cheapest,
+    has_room,
+    machines_in_words,
+    site_of,
+    switch_of,
+    tightest,
+    why_not_all,
+)
 from app.core.market import is_for, offer_fits
 from app.core.model.job import PLACEABLE_JOB_STATES
 from app.core.model.node import NodeState
@@ -322,15 +332,11 @@ class _Gathering:
 
     def _why_not(self, job: JobView) -> str:
         need = job.resources
-        what = f"{need.nodes} machines with {need.gpus_min} x {need.gpu_type or 'GPU'} each, on one private network"
+        what = machines_in_words(need.nodes, need.gpus_min, need.gpu_type)
         fitting = [one for one in self._offers if offer_fits(need, one) and is_for(job, one)]
-        if not fitting:
-            return f"waits for {what}: none is to be had now"
-        networked = [one for one in fitting if (one.provider, one.tier) in self._networked]
-        if not networked:
-            others = ", ".join(sorted({one.provider for one in fitting}))
-            return f"waits for {what}: those of {others} do not reach each other"
-        return f"waits for {what}: fewer, or none that its limits allow, are to be had now"
+        suiting = [one for one in fitting if self._suits(job, one)]
+        why = why_not_all(need.nodes, suiting or fitting, self._networked)
+        return f"waits for {what}: {why}"
 
     def _reserve(self, job: JobView) -> None:
         """A job that has waited long has what is free of own machines kept for it: the first in each pool alone."""

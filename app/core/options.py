@@ -144,13 +144,13 @@ def _layout(
     fitting = list(layouts.fitting(device))
     while fitting:
         best, step = _quickest(wish, fitting, gpu_type, throughput)
-        decided = _decided(wish, best.training, best.estimated)
+        decided = decided_of(wish, best.training, best.estimated)
         estimated = best.estimated if decided is None else decided.estimated
         if verdict(estimated, device.capacity_bytes) == "fits":
             return best.training, estimated, step, decided
         fitting.remove(best)
     layout, estimated = layouts.least(device)
-    decided = _decided(wish, layout, estimated)
+    decided = decided_of(wish, layout, estimated)
     if decided is None:
         return layout, estimated, None, None
     fits = verdict(decided.estimated, device.capacity_bytes) == "fits"
@@ -174,7 +174,8 @@ def stated_alone(wish: AskedJob, own: OwnLayout) -> Stated:
     return Stated(wish.name, wish.model, plain, wish.batch, own.gpus, *cut, wish.exact, whole=True)
 
 
-def _decided(wish: AskedJob, layout: Training, estimated: Estimate) -> ExactEstimate | None:
+def decided_of(wish: AskedJob, layout: Training, estimated: Estimate) -> ExactEstimate | None:
+    """What a symbolic run of this layout decided, if there is one."""
     return None if wish.exact is None else decide(wish.exact, layout, estimated)
 
 

@@ -183,17 +183,27 @@ def _between(model: Architecture, training: Training) -> float:
 def _talk_s(model: Architecture, training: Training, gpu: GpuRates, trained: int) -> float:
     """Gradients once a step; gathered weights and split activations with every micro-batch."""
     link = gpu.link_gbs * _GIGA * LINK_REACHED
-    total = 0.0
-    if training.replicas > 1:
-        share = (training.replicas - 1) / training.replicas
-        item = 4 if training.casts else training.weight_item
-        total += 2 * share * trained * item / training.tensor_parallel / link
-        if training.gathers_weights:
-            total += 2 * training.accumulation * share * _shape(model).total * training.weight_item / link
+    total = _shared_bytes(model, training, trained) / link
     if training.tensor_parallel > 1:
         share = 2 * (training.tensor_parallel - 1) / training.tensor_parallel
         tokens = training.batch * training.usual_tokens
         passes = 4 + (2 if training.checkpointing else 0)
         moved = tokens * model.hidden * training.weight_item * model.layers * passes
         total += training.accumulation * share * moved / link
+    return total
+
+
+def talk_bytes(model: Architecture, training: Training) -> float:
+    """That pass each point of a ring of all replicas in one step: gradients, and weights that are gathered."""
+    return _shared_bytes(model, training, trained_values(model, training))
+
+
+def _shared_bytes(model: Architecture, training: Training, trained: int) -> float:
+    if training.replicas < 2:
+        return 0.0
+    share = (training.replicas - 1) / training.replicas
+    item = 4 if training.casts else training.weight_item
+    total = 2 * share * trained * item / training.tensor_parallel
+    if training.gathers_weights:
+        total += 2 * training.accumulation * share * _shape(model).total * training.weight_item
     return total

@@ -79,6 +79,31 @@ async def test_without_a_statement_nothing_is_predicted(
     assert await needs(context, await submit(tenant, template)) == int(given * GB)
 
 
+async def test_over_machines_a_script_may_be_spread(tenant: Tenant, context: ApiContext, clock: ManualClock) -> None:
+    """As the plan says it: it needs less on each of more GPUs, and is let in where that is on offer."""
+    whole = {**LLAMA, "training": FULL, "gpu": {"count": 2}}
+    alone = await needs(context, await submit(tenant, whole))
+    spread = await needs(context, await submit(tenant, whole | {"nodes": 4}))
+    assert spread < 0.6 * alone
+    await offered(context, replace(A100, gpu_count=2, gpu_memory_bytes=24 * GB))
+    clock.advance(s=6)
+    assert (await submit(tenant, whole | {"nodes": 4})).status_code == 201
+    assert (await submit(tenant, whole)).status_code == 422
+
+
+async def test_over_machines_the_recipe_needs_as_much_on_each_gpu(tenant: Tenant, context: ApiContext) -> None:
+    """It is refused where that is not on offer, and told that more machines do not help."""
+    whole = {**LLAMA, "training": FULL, "gpu": {"count": 2}}
+    await offered(context, replace(A100, gpu_count=2, gpu_memory_bytes=24 * GB))
+    async with context.database.transaction() as connection:
+        await connection.execute(update(app_versions).values(entrypoint=SCRIPT_NAME))
+    error = error_of(await submit(tenant, whole | {"nodes": 4}), 422, "invalid_input")
+    assert "GB on each of its GPUs (8 of 4 machines); the largest offered is A100 with 24.0 GB" in error["message"]
+    assert "more machines do not help: each GPU holds all of the training" in error["message"]
+    many = error_of(await submit(tenant, whole | {"nodes": 4, "gpu": {"count": 4}}), 422, "invalid_input")
+    assert "no offer has 4 x GPU" in many["message"]
+
+
 async def test_what_fits_nowhere_is_refused_with_what_would_help(tenant: Tenant, context: ApiContext) -> None:
     """The largest on offer, the smallest that would do, and changes that make it fit; nothing is written."""
     await offered(context, T4, A100)

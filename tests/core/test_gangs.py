@@ -74,7 +74,24 @@ def test_machines_of_a_marketplace_do_not_reach_each_other_and_that_is_said() ->
     ask = replace(offer("ask", Tier.MARKETPLACE, "0.5"), provider="market")
     gathered = gather(seen(jobs=[gang()], offers=(ask,)), ())
     assert gathered.claims == ()
-    assert gathered.waiting["job_g"].endswith("those of market do not reach each other")
+    assert gathered.waiting["job_g"].endswith("those of market marketplace do not reach each other")
+
+
+def test_how_many_machines_each_place_has_is_said_and_what_limits_forbid() -> None:
+    """As a plan says it; of pools of other projects nothing."""
+    few = (of_host("a"), of_host("b"), replace(of_host("c"), region="annex"))
+    theirs = tuple(replace(of_host(name), region="secretive", projects=("proj_b",)) for name in "xyz")
+    gathered = gather(seen(jobs=[gang(nodes=3)], offers=(*few, *theirs)), ())
+    assert gathered.waiting["job_g"] == (
+        "waits for 3 machines with 1 x GPU each, on one private network: pool lab has 2 of them free now (A100), pool "
+        "annex has 1 of them free now (A100)"
+    )
+    many = tuple(replace(of_host(f"h{number}"), region=f"p{number}") for number in range(9))
+    assert gather(seen(jobs=[gang()], offers=many), ()).waiting["job_g"].endswith("5 other places have no more")
+    dear = gather(seen(jobs=[gang(caps=Caps(max_hourly=Money.usd("1")))], offers=(in_cloud(),)), ())
+    assert dear.waiting["job_g"].endswith(
+        "enough are there, and it may not have them now: its limits, its image, or what failed it before"
+    )
 
 
 def test_own_machines_come_before_a_cloud_and_the_cheaper_region_before_the_dearer() -> None:

@@ -67,11 +67,6 @@ def test_options_become_settings_and_the_rest_is_as_with_run(live: FakeService) 
         (["org/m", "support.jsonl", "--method", "dora"], 2, "method: 'dora' is not one of lora, qlora, full"),
         (["org/m", "support.jsonl", "--nodes", "20"], 2, "nodes: 20 GPUs of 20 machines have no work with 16 rows"),
         (["org/m", "support.jsonl", "--nodes", "2", "--elastic"], 2, "elastic: a training on several machines keeps"),
-        (
-            ["org/m", "support.jsonl", "--nodes", "2", "--plan"],
-            2,
-            "--plan tells of one machine, and --nodes asks for 2",
-        ),
     ],
     ids=[
         "no file",
@@ -85,7 +80,6 @@ def test_options_become_settings_and_the_rest_is_as_with_run(live: FakeService) 
         "method",
         "too many",
         "elastic",
-        "plan",
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_sent(live: FakeService, words: list[str], code: int, told: str) -> None:

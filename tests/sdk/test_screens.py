@@ -18,6 +18,7 @@ from allpass.client import Client
 from tests.sdk.fake_service import KEY, NOW, FakeService
 from tests.sdk.test_cli import call
 from tests.sdk.test_plan import FOUND
+from tests.sdk.test_plan_machines import OVER
 
 FIRST, SWEEP = "job_00000000000000000001", "swp_00000000000000000001"
 FAILED, WAITING = "job_00000000000000000006", "job_00000000000000000007"
@@ -43,6 +44,7 @@ COMMANDS = {
     "project": ["project"],
     "model-names": ["model-names"],
     "plan": ["plan", "--model", "llama-3-8b"],
+    "plan-machines": ["plan", "--model", "llama-3-8b", "--nodes", "2"],
     "sweep-list": ["sweep", "list"],
     "show-waiting": ["show", WAITING],
     "show-failed": ["show", FAILED],
@@ -50,7 +52,9 @@ COMMANDS = {
     "set": ["set", WAITING, "retries=3"],
 }
 UNHAPPY = frozenset({"show-waiting", "show-failed", "explain", "set"})
-ROWS = frozenset({"ps", "top", "events", "nodes", "offers"})  # piped, each is one line, as wide as it takes
+ROWS = frozenset(
+    {"ps", "top", "events", "nodes", "offers", "plan-machines"}
+)  # piped, each is one line, as wide as it takes
 
 
 class Filled(FakeService):
@@ -59,6 +63,8 @@ class Filled(FakeService):
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/offers":
             return httpx.Response(200, json={"data": self.offers(), "next_cursor": None})
+        if request.url.path == "/v1/jobs/plan":
+            self.plan = OVER if b'"nodes"' in request.content else FOUND
         if request.url.path == "/v1/project":
             return httpx.Response(200, json={"id": "proj_1", "name": "default", "created_at": NOW, "ahead": True})
         if request.url.path == "/v1/model-names":

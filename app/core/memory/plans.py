@@ -95,12 +95,19 @@ def feasible_plans(
 
 
 def least_memory(
-    model: Architecture, training: Training, most: int, *, global_batch: int, semantics: Semantics = DEFAULT
+    model: Architecture,
+    training: Training,
+    most: int,
+    *,
+    global_batch: int,
+    semantics: Semantics = DEFAULT,
+    plain: bool = False,
 ) -> tuple[Training, Estimate]:
-    """The layout on at most so many GPUs that needs the least memory on each, whether or not it fits anywhere."""
+    """The layout on at most so many GPUs that needs the least memory on each, whether or not it fits anywhere.
+    `plain`: of those on exactly so many that split no matrices, where the batch can be shared by them."""
     if global_batch <= 0:
         raise InvalidInput(f"global_batch is {global_batch}: it must be a positive number", param="global_batch")
-    layouts = _layouts(model, training, most, global_batch)
+    layouts = _layouts(model, training, most, global_batch, plain=plain)
     smallest = [_Layout(model, each, global_batch // each.replicas, semantics).smallest() for each in layouts]
     return min(smallest, key=lambda found: found[1].allocated.expected)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -23,18 +23,27 @@ from app.db.unreadable import RowReading
 KNOWN_TIER = is_one_of(offers.c.tier, sorted(Tier))
 _MOST = 2**63
 _MOST_UNREAD = 20  # offers that cannot be read may stand before the cheapest
+IS_NETWORKED = "is_networked"  # in the row of an offer, and no field of it: of its tier, as its provider says
 _ON_TRIAL = frozenset({NodeState.REQUESTED, NodeState.UNKNOWN, NodeState.BOOTING})
 
 
 async def replace_offers(
-    connection: AsyncConnection, provider: str, seen: Iterable[Offer], *, now_ms: int, reading: RowReading | None = None
+    connection: AsyncConnection,
+    provider: str,
+    seen: Iterable[Offer],
+    *,
+    now_ms: int,
+    reading: RowReading | None = None,
+    networked: Collection[Tier] = (),
 ) -> bool:
     """Make the provider's rows equal to its listing; whether anything but the time of seeing changed. An offer that
-    cannot be kept is left out, and noted."""
+    cannot be kept is left out, and noted. `networked`: the tiers whose machines of one site reach each other, which is
+    kept beside each offer, for processes that have no provider to ask (ADR 0112)."""
     reading = RowReading() if reading is None else reading
     before = await _kept_of(connection, provider)
     told = (
-        reading.of(offers.name, f"{provider}/{place}", partial(_row, offer, now_ms)) for place, offer in enumerate(seen)
+        reading.of(offers.name, f"{provider}/{place}", partial(_row, offer, now_ms, offer.tier in networked))
+        for place, offer in enumerate(seen)
     )
     rows = {row["offer_id"]: row for row in told if row is not None}
     after = {offer_id: row["offer"] for offer_id, row in rows.items()}
@@ -120,9 +129,9 @@ async def _kept_of(connection: AsyncConnection, provider: str) -> dict[str, Any]
     return {row.offer_id: row.offer for row in rows}
 
 
-def _row(offer: Offer, now_ms: int) -> dict[str, Any]:
+def _row(offer: Offer, now_ms: int, is_networked: bool) -> dict[str, Any]:
     """Raises for what could not be read again, or not be stored."""
-    kept = codec.encode(offer)
+    kept = {**codec.encode(offer), IS_NETWORKED: is_networked}
     read_offer(kept)
     if storable_json(kept) != kept:
         raise ValueError("an offer with characters that PostgreSQL does not store")

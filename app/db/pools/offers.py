@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -42,6 +42,16 @@ async def as_pools_have_it(
     return tuple(sorted(found, key=lambda offer: offer.key))
 
 
+async def launched_as_pools_have_it(
+    connection: AsyncConnection, offers: Sequence[Offer], *, now_ms: int, reading: RowReading
+) -> list[Offer]:
+    """As `as_pools_have_it`, with what hosts that have joined offer as it was listed: of a plan, not a decision."""
+    pools = [row.pool for row in await read_pools(connection, reading) if row.pool.launcher != JOINED]
+    joined = [offer for offer in offers if offer.provider == JOINED]
+    others = [offer for offer in offers if offer.provider != JOINED]
+    return [*joined, *(governed(others, pools, await _used(connection), now_ms) if pools else others)]
+
+
 async def _used(connection: AsyncConnection) -> dict[str, int]:
     """GPUs of the nodes of launchers, by pool."""
     of = nodes.c
@@ -51,3 +61,19 @@ async def _used(connection: AsyncConnection) -> dict[str, int]:
         .group_by(of.region)
     )
     return {row.region: int(row.gpus) for row in rows}
+
+
+async def gpus_left(connection: AsyncConnection) -> Mapping[tuple[str, str], int]:
+    """How many more GPUs pools with a limit let be used, by launcher and name."""
+    of = nodes.c
+    limited = [row.pool for row in await read_pools(connection) if row.pool.most_gpus is not None]
+    if not limited:
+        return {}
+    rows = await connection.execute(
+        select(of.provider, of.region, func.sum(of.gpu_count).label("gpus"))
+        .where(of.tier == Tier.OWN, of.state.not_in(GONE_NODE_STATES))
+        .group_by(of.provider, of.region)
+    )
+    used = {(row.provider, row.region): int(row.gpus) for row in rows}
+    keys = {(pool.launcher, pool.name): pool.most_gpus or 0 for pool in limited}
+    return {key: max(0, most - used.get(key, 0)) for key, most in keys.items()}

@@ -26,6 +26,7 @@ from app.errors import InvalidInput
 from app.ports.clock import Clock
 from app.services.jobs.check_gpu import check_gpu
 from app.services.jobs.compose_job import NOTHING_STATED, Predicted
+from app.services.jobs.plan_machines import WHOLE
 from app.services.jobs.state_training import in_template_words, stated_alone, stated_training
 from app.settings import Settings
 
@@ -47,6 +48,7 @@ class _Asked(NamedTuple):
     overruled: bool
     by_recipe: bool
     host_bytes: int
+    machines: int = 1  # over which the GPUs of `stated` are
 
 
 _ByType = tuple[tuple[str, int], ...]
@@ -95,7 +97,9 @@ class MemoryAdmission:
         host = 0
         if not says_memory:
             host = host_bytes(stated.model, stated.training, merges=merges, processes=stated.gpus)
-        asked = _Asked(project_id, stated, template.gpu.type, template.gpu.memory_gb is not None, by_recipe, host)
+        stated = replace(stated, gpus=stated.gpus * template.nodes)  # a script may spread it over all of them
+        overruled = template.gpu.memory_gb is not None
+        asked = _Asked(project_id, stated, template.gpu.type, overruled, by_recipe, host, template.nodes)
         known = self._answers.get(asked)
         if known is None:
             known = await self._answer(asked, offers)
@@ -142,7 +146,7 @@ class MemoryAdmission:
         by_type = () if asked.overruled else await self._by_type(asked, need, by_runs, offers)
         least_bytes = 0 if asked.overruled else need.capacity_bytes
         wanted = Resources(
-            asked.stated.gpus,
+            asked.stated.gpus // asked.machines,
             gpu_type=asked.gpu_type,
             gpu_memory_bytes_min=least_bytes,
             gpu_memory_bytes_by_type=by_type,
@@ -154,7 +158,7 @@ class MemoryAdmission:
             raise _too_little(asked, fitting)
         if offers and not fitting and not asked.overruled and not await self._is_rented(asked.project_id, wanted):
             async with self._computing:
-                raise await asyncio.to_thread(_refusal, asked.stated, _Needed(need, by_runs), wanted, offers)
+                raise await asyncio.to_thread(_refusal, asked, _Needed(need, by_runs), wanted, offers)
         table = await self._throughput(asked.project_id)
         place = _likely_place(wanted, roomy, need)
         async with self._computing:
@@ -278,12 +282,13 @@ def _holds(asked: Resources, offer: Offer) -> bool:
     return offer.gpu_count >= asked.gpus_min and kind_fits(asked, offer.gpu_type, offer.gpu_memory_bytes)
 
 
-def _refusal(stated: Stated, needed: _Needed, asked: Resources, offers: Sequence[Offer]) -> InvalidInput:
-    need = needed.least
+def _refusal(told: _Asked, needed: _Needed, asked: Resources, offers: Sequence[Offer]) -> InvalidInput:
+    need, stated = needed.least, told.stated
     usable = [offer for offer in offers if offer.gpu_count >= asked.gpus_min]
     of_type, of_size = Resources(gpu_type=asked.gpu_type), replace(asked, gpu_type=None)
     same = [offer for offer in usable if kind_fits(of_type, offer.gpu_type, offer.gpu_memory_bytes)]
-    size = f"{need.capacity_bytes / _GB:.1f} GB on each of its GPUs ({stated.gpus})"
+    of = "" if told.machines == 1 else f" of {told.machines} machines"
+    size = f"{need.capacity_bytes / _GB:.1f} GB on each of its GPUs ({stated.gpus}{of})"
     parts = [f"{_what(stated)} needs {size}{_by_runs(needed)}"]
     if same:
         largest = max(same, key=lambda offer: (offer.gpu_memory_bytes, offer.gpu_type))
@@ -293,7 +298,7 @@ def _refusal(stated: Stated, needed: _Needed, asked: Resources, offers: Sequence
         if helping:
             parts.append(f"there it fits with {', or with '.join(helping)}")
     else:
-        parts.append(f"no offer has {stated.gpus} x {asked.gpu_type or 'GPU'}")
+        parts.append(f"no offer has {asked.gpus_min} x {asked.gpu_type or 'GPU'}")
     enough = [offer for offer in usable if kind_fits(of_size, offer.gpu_type, offer.gpu_memory_bytes)]
     if enough:
         smallest = min(enough, key=lambda offer: (offer.gpu_memory_bytes, offer.gpu_count, offer.gpu_type))
@@ -301,6 +306,8 @@ def _refusal(stated: Stated, needed: _Needed, asked: Resources, offers: Sequence
     else:
         known = smallest_known(need.capacity_bytes)
         parts.append(f"the smallest GPU that would do is {known}" if known else "no single GPU is that large")
+    if told.machines > 1 and told.by_recipe:
+        parts.append(WHOLE)
     parts.append("gpu.memory_gb overrules the prediction")
     return InvalidInput(f"{_PARAM}: " + "; ".join(parts), param=_PARAM)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import Any, cast
 
 from allpass.wire.plan import STEPS_TOLD, ExactMemory, PlanRequest
+from app.core.machine_options import Sites
 from app.core.memory import Architecture, Training, architecture_of, model_named
 from app.core.memory.architecture import config_key, config_of, is_known
 from app.core.memory.calibration import Calibrations
@@ -22,9 +23,10 @@ from app.core.memory.training import Method
 from app.core.model.offer import Offer
 from app.core.options import AskedJob, Option, OwnLayout, options_alone, options_for, stated_alone
 from app.core.policies.reasons import duration
-from app.core.throughput import Throughput
+from app.core.throughput import Throughput, plain_gpu
 from app.errors import InvalidInput
 from app.services.jobs.compose_job import deadline_ms
+from app.services.jobs.plan_machines import MachinesPlan, MachinesQuestion, plan_machines
 
 PROFILE = DEFAULT.name
 _CHANGEABLE = ("method", "precision", "optimizer", "sequence")  # the rest follows from them, or is the plan's to choose
@@ -56,6 +58,7 @@ class JobPlan:
     mends: tuple[Mend, ...]
     config: Mapping[str, Any]
     host_bytes: int | None = None
+    machines: MachinesPlan | None = None
 
 
 def plan_job(
@@ -64,12 +67,17 @@ def plan_job(
     throughput: Throughput | None = None,
     calibrations: Calibrations | None = None,
     *,
+    sites: Sites | None = None,
     now_ms: int,
 ) -> JobPlan:
-    """Predicts every type and count of GPUs that is offered. Raises InvalidInput that names a field of the request.
+    """Predicts every type and count of GPUs that is offered; over several machines, where they are asked for, or where
+    one is not enough and `sites` says which reach each other (ADR 0112). `machines` of the plan says it then, and with
+    `nodes` there are no `options`. Raises InvalidInput that names a field of the request.
 
     The first question about a model takes up to a second of computing, the next ones milliseconds: call it in a thread.
     """
+    _check_machines(asked)
+    offers = _narrowed(asked, offers)
     exact = None if asked.exact is None else exact_of(asked.exact)
     if exact is not None and asked.config is not None and not is_known(asked.config):
         return _plan_alone(asked, asked.config, exact, offers)
@@ -82,30 +90,62 @@ def plan_job(
         else OwnLayout(asked.layout.gpus, asked.layout.micro_batch, asked.layout.checkpointing)
     )
     wish = AskedJob(name, model, training, asked.batch, steps, asked.steps is not None, left_ms, exact, own)
+    nodes = asked.nodes or 1
     if own is None:
         alone = least_memory(model, training, 1, global_batch=asked.batch)[1].needed
     else:
-        alone = least_need(stated_alone(wish, own)).capacity_bytes
+        alone = least_need(stated_alone(wish, replace(own, gpus=own.gpus * nodes))).capacity_bytes
     host = None if own is None else host_bytes(model, training, merges=asked.export in MERGING, processes=own.gpus)
     gpus = 1 if own is None else own.gpus
+    taught = throughput or Throughput(), calibrations or Calibrations()
     known = tuple(offer for offer in offers if offer.gpu_count >= gpus)
     roomy = known if host is None else tuple(each for each in known if each.memory_bytes >= host)
-    options = options_for(wish, roomy, throughput or Throughput(), calibrations or Calibrations())
+    kinds = roomy if asked.gpu_count is None else tuple(one for one in roomy if one.gpu_count == asked.gpu_count)
+    options = options_for(wish, kinds, *taught) if nodes == 1 else ()
     fits = bool(options) and options[0].verdict == "fits"
+    machines = None
+    if sites is not None:
+        there = roomy if roomy or host is None else tuple(each for each in offers if each.memory_bytes >= host)
+        asking = MachinesQuestion(wish, there, sites, *taught, asked.gpu_type, asked.gpu_count)
+        machines = plan_machines(asked, asking, options)
+    reason = _why(wish, options) if fits else _why_none(options, alone, gpus) + _left_out(len(known) - len(roomy), host)
+    if nodes > 1:
+        reason = "machines are not looked for here" if machines is None else machines.reason
     return JobPlan(
         model=name,
         parameters=parameters_of(model).total,
         steps=steps,
         one_gpu_bytes=alone,
         chosen=0 if fits else None,
-        reason=_why(wish, options)
-        if fits
-        else _why_none(options, alone, gpus) + _left_out(len(known) - len(roomy), host),
+        reason=reason,
         options=options,
-        mends=() if fits else _mends(model, options, (*_CHANGEABLE, *_chosen(own))),
+        mends=() if fits or nodes > 1 else _mends(model, options, (*_CHANGEABLE, *_chosen(own))),
         config=config_of(model) if asked.config is None else asked.config,
         host_bytes=host,
+        machines=machines,
     )
+
+
+def _check_machines(asked: PlanRequest) -> None:
+    if asked.layout is not None and asked.gpu_count is not None:
+        raise InvalidInput(
+            f"gpu_count is {asked.gpu_count}, and layout has gpus, {asked.layout.gpus}: leave one of them out",
+            param="gpu_count",
+        )
+    if (asked.nodes or 1) > 1 and asked.config is not None and not is_known(asked.config):
+        raise InvalidInput(
+            f"nodes is {asked.nodes}, and the tables do not know this model: its memory is predicted on one GPU alone; "
+            "leave nodes out",
+            param="nodes",
+        )
+
+
+def _narrowed(asked: PlanRequest, offers: Iterable[Offer]) -> tuple[Offer, ...]:
+    """Those with the GPU that is asked for."""
+    if asked.gpu_type is None:
+        return tuple(offers)
+    wanted = plain_gpu(asked.gpu_type)
+    return tuple(offer for offer in offers if plain_gpu(offer.gpu_type) == wanted)
 
 
 def _chosen(own: OwnLayout | None) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import secrets
 
 from allpass.wire.hosts import HostFacts, HostJoinReply, HostJoinRequest
 from app.core.gpu_names import family_of
+from app.core.model.node import Tier
 from app.core.model.pool import JOINED
 from app.db import notify
 from app.db.connection import Connection
@@ -98,9 +99,8 @@ def gpu_type_of(name: str) -> str:
 
 async def tell_offers(connection: Connection, *, now_ms: int) -> None:
     """The hosts have changed: what is on offer is listed anew, and whoever waits for it is looked at."""
-    await replace_offers(
-        connection, JOINED, await own_offers(connection, now_ms=now_ms), now_ms=now_ms, reading=RowReading()
-    )
+    listed, own = await own_offers(connection, now_ms=now_ms), (Tier.OWN,)  # hosts of a pool reach each other
+    await replace_offers(connection, JOINED, listed, now_ms=now_ms, reading=RowReading(), networked=own)
     await notify.control(connection)
 
 

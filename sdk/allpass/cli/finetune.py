@@ -10,6 +10,7 @@ import typer
 
 from allpass.cli import job_options, progress, screen, template_options, words
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
+from allpass.cli.planned_machines import tell_machines
 from allpass.cli.session import connect
 
 if TYPE_CHECKING:
@@ -113,12 +114,6 @@ def finetune(
         labels=label,
         secrets=secret,
     )
-    if only_plan and filled.nodes > 1:
-        raise CommandFailed(
-            f"--plan tells of one machine, and --nodes asks for {filled.nodes}",
-            hint="leave out --nodes: each GPU needs as much memory there; steps over a network are not predicted",
-            code=WRONG_USAGE,
-        )
     tokenizer, why_not = find_tokenizer(model, config)
     aside = _held_out(held_out)
     is_sent = not (preview or only_plan)
@@ -144,6 +139,8 @@ def finetune(
             sent = client.upload(packed.bundle)
         _tell(packed, sent=sent)
         _tell_tokens(packed, why_not)
+        if filled.nodes > 1:
+            tell_machines(client, plan_fields(packed, deadline))
         registered = client.register_app(registration)
         request = job_request(registered.id, registered.version, **options)
         if isinstance(request, JobRequest):
@@ -224,7 +221,8 @@ def _plan(packed: Packed, deadline: str | None, *, as_json: bool) -> None:
 def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
     """The very training that would be submitted, as a question."""
     recipe, model, told = packed.recipe, packed.template.model, packed.template.training
-    gpus = packed.template.gpu.count
+    gpus, nodes = packed.template.gpu, packed.template.nodes
+    on_several = {"nodes": nodes, **({} if gpus.type is None else {"gpu_type": gpus.type})}
     shape = None if model is None else model.config
     return {
         **({"model": recipe.model} if shape is None else {"config": {**shape, "_name_or_path": recipe.model}}),
@@ -232,8 +230,9 @@ def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
         "batch": recipe.batch_size * recipe.sequences_per_row,
         "sequence": recipe.sequence_length,
         "precision": "amp_bf16" if recipe.numbers == "autocast" else recipe.numbers,
-        "layout": {**recipe.chosen_cut, **({} if gpus == 1 else {"gpus": gpus})},
+        "layout": {**recipe.chosen_cut, **({} if gpus.count == 1 else {"gpus": gpus.count})},
         "steps": packed.total_steps,
+        **({} if nodes == 1 else on_several),
         **({} if told.row_tokens is None else {"row_tokens": told.row_tokens}),
         **({} if told.precision_by_gpu is None else {"precision_by_gpu": told.precision_by_gpu}),
         **({} if recipe.method == "full" else {"rank": recipe.lora_rank, "adapter_dropout": recipe.lora_dropout}),

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allpass.cli import screen, words
+from allpass.cli import screen, template_options, words
 from allpass.cli.dated_prices import tell_dates
 from allpass.cli.faults import WRONG_USAGE, CommandFailed
+from allpass.cli.planned_machines import print_machines
 from allpass.cli.screen import Cell, Column
 from allpass.cli.session import connect
 
@@ -29,7 +30,13 @@ _TIERS: dict[Tier, str] = {
 _COLOURS = {"fits": "green", "tight": "yellow", "no": "red"}
 _BAR = 6
 _GB = 1_000_000_000
-_OPTIONS = {"sequence": "seq", "soft_deadline": "deadline"}
+_OPTIONS = {
+    "sequence": "seq",
+    "soft_deadline": "deadline",
+    "network_gbits": "network",
+    "gpu_type": "gpu",
+    "gpu_count": "gpu",
+}
 _LARGEST_CONFIG = 1_000_000
 _EXAMPLE = "allpass plan --model llama-3-8b --method qlora --batch 16 --seq 2048"
 _LEGEND = (
@@ -57,6 +64,15 @@ def plan(  # each option is one field of the request
     quantisation: Annotated[str | None, typer.Option(help="nf4, nf4_dq, nf4_ao or gptq_int4.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps in all; default: time and cost are for 1000.")] = None,
     deadline: Annotated[str | None, typer.Option("--deadline", "-d", help="6h, 90m, or an instant.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", min=1, max=64, help="On so many machines at once, as of allpass run.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="TYPE[:N]", help="Only on this type, and N of each machine.")
+    ] = None,
+    network: Annotated[
+        float | None, typer.Option("--network", help="Gbit/s between machines; default: as measured, else 10.")
+    ] = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Run the layouts that matter symbolically, here: needs torch, no GPU.")
     ] = False,
@@ -68,8 +84,10 @@ def plan(  # each option is one field of the request
     """Example: allpass plan --model llama-3-8b --method qlora --batch 16 --seq 2048
 
     Predict on which GPUs that can be rented now a job fits, how long it takes there and what that costs. Nothing is
-    rented.
+    rented. Where nothing fits on one machine, those on several are shown on which it does.
     """
+    if exact and (nodes or 1) > 1:
+        raise _wrong("--exact: layouts over several machines do not run symbolically; leave out --nodes")
     fields: dict[str, Any] = {
         "model": model,
         "config": None if config is None else _config(config),
@@ -88,6 +106,9 @@ def plan(  # each option is one field of the request
         "quantisation": quantisation,
         "steps": steps,
         "soft_deadline": deadline,
+        "nodes": nodes,
+        "network_gbits": network,
+        **({} if gpu is None else _gpu(gpu)),
     }
     given = {name: value for name, value in fields.items() if value is not None}
     ask(given, as_json=as_json, exact=exact, python=python)
@@ -106,9 +127,21 @@ def ask(fields: dict[str, Any], *, as_json: bool, exact: bool = False, python: s
     if as_json:
         screen.print_json(found)
         return
-    _print_plan(found)
-    offers = (offer for option in found.options for offer in option.offers)
-    tell_dates((offer.provider, offer.price_as_of, offer.price_is_old) for offer in offers)
+    if (found.nodes or 1) == 1:
+        _print_plan(found)
+    print_machines(found)
+    offers = [offer for option in found.options for offer in option.offers]
+    dated = [(one.provider, one.price_as_of, one.price_is_old) for one in offers]
+    tell_dates([*dated, *((one.provider, one.price_as_of, one.price_is_old) for one in found.machines)])
+
+
+def _gpu(text: str) -> dict[str, Any]:
+    """H100: any number of them; H100:8, or 8 for any eight."""
+    fields = template_options.gpu_fields(text)
+    if fields["max_count"] is not None:
+        raise _wrong(f"--gpu: {text!r} is a range; a plan tells of each number, or of one: --gpu H100:8")
+    named = {} if "type" not in fields else {"gpu_type": fields["type"]}
+    return named if fields.get("type") == text.strip() else {**named, "gpu_count": fields["count"]}
 
 
 def _config(path: Path) -> dict[str, Any]:

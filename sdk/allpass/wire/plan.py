@@ -21,6 +21,7 @@ from allpass.wire.base import (
     SequenceLength,
     Sequences,
     Steps,
+    Unguessed,
     Whole,
 )
 
@@ -49,6 +50,9 @@ StepSource = Literal["measured", "scaled", "estimate"]
 STEPS_TOLD = 1000
 Matrix = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 ConfigKey = Annotated[str, StringConstraints(max_length=200)]
+GpuType = Annotated[str, StringConstraints(min_length=1, max_length=40)]
+UpTo64 = Annotated[int, Field(ge=1, le=64), Unguessed]
+NetworkSource = Literal["measured", "stated", "assumed"]
 
 
 class ExactPeak(Request):
@@ -143,6 +147,19 @@ class PlanRequest(Request):
     )
     soft_deadline: Deadline | None = Field(None, description='as of a job: "6hr", "90m", or an instant')
     exact: ExactMemory | None = Field(None, description="what symbolic runs showed; needed for an unknown model_type")
+    nodes: UpTo64 | None = Field(
+        None,
+        description="machines that it runs on at once, as of a job; with `layout`: as allpass finetune shares a step "
+        "over them. Default: one, and several where nothing fits on one",
+    )
+    gpu_type: GpuType | None = Field(None, description="only on this type of GPU; default: all")
+    gpu_count: UpTo64 | None = Field(
+        None, description="only with so many GPUs of each machine; with `layout`, its gpus say it"
+    )
+    network_gbits: Annotated[Real, Field(gt=0, le=100_000)] | None = Field(
+        None,
+        description="gigabits per second between the machines; default: as earlier jobs measured it, else 10",
+    )
 
 
 class MemoryRange(Response):
@@ -233,6 +250,60 @@ class PlanRemedy(Response):
     price_per_hour: MicroUsd
 
 
+class PlanNetwork(Response):
+    """What machines tell each other in each step, over the network between them, and how long a step waits for that."""
+
+    bits_per_s: int
+    source: NetworkSource = Field(
+        description="measured: between machines of this site, before earlier jobs ran; stated: by `network_gbits`; "
+        "assumed: nobody has measured it"
+    )
+    meetings: int = Field(0, description="jobs that have measured it")
+    bytes_per_step: int = Field(description="that each machine takes in from the others")
+    exchange_ms: float = Field(description="of each step")
+    is_slow: bool = Field(description="a step waits longer for the network than it computes")
+
+
+class PlanMachines(Response):
+    """One type of GPU, so many of each machine, at one site: machines of one site reach each other.
+
+    `runs_as`: `recipe`, a whole copy on each GPU, as allpass finetune has it; `script`, by code of yours that lays it
+    out so (allpass run --nodes). What it costs is of all machines.
+    """
+
+    nodes: int
+    gpu_type: str
+    gpu_count: int = Field(description="of each machine")
+    gpu_memory_bytes: int = Field(description="per GPU: the capacity that `process` is compared with")
+    provider: str
+    tier: Tier
+    site: str = Field(description="the pool, or the region, in which they are")
+    verdict: Verdict
+    layout: PlanLayout = Field(description="over the GPUs of all machines")
+    runs_as: Literal["recipe", "script"]
+    peak_in: Literal["forward", "backward", "optimizer"]
+    calibrated_by: int = 0
+    allocated: MemoryRange
+    reserved: MemoryRange
+    process: MemoryRange
+    computing_ms: float | None = Field(None, description="of a step, without the network between machines")
+    step_ms: float | None = Field(None, description="with it")
+    step_source: StepSource | None = Field(None, description="of `computing_ms`")
+    network: PlanNetwork
+    machines: int | None = Field(
+        None, description="such machines that are to be had there now, 64 at most; null: its provider tells no number"
+    )
+    why_not: str | None = Field(None, description="why not all of them are to be had now; null: they are")
+    price_per_hour: MicroUsd | None = Field(None, description="null where they are not to be had")
+    startup_ms: int | None = None
+    duration_ms: int | None = None
+    cost: MicroUsd | None = None
+    in_time: bool | None = None
+    steps_in_time: int | None = None
+    price_as_of: date | None = None
+    price_is_old: bool = False
+
+
 class Plan(Response):
     """Fitting options first, then tight ones; among equals, the one that costs least within the deadline first."""
 
@@ -257,3 +328,13 @@ class Plan(Response):
     )
     exact: ExactMemory | None = Field(None, description="the symbolic runs that were told")
     remedies: list[PlanRemedy] = Field(description="where nothing fits: what would, the smallest changes first")
+    nodes: int | None = Field(None, description="as it was asked; then `options` is empty, and `machines` has them")
+    machines: list[PlanMachines] = Field(
+        default_factory=list,
+        description="on several machines: as many as were asked for, or, where nothing fits on one, the fewest on "
+        "which it does; the best first",
+    )
+    chosen_machines: int | None = Field(None, description="index in `machines` of what would be rented")
+    machines_reason: str | None = Field(
+        None, description="why those, or why none; null where one machine is enough and no more were asked for"
+    )

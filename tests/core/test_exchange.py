@@ -1,0 +1,73 @@
+"""What machines tell each other in a step, by numbers worked out by hand, and how fast their network is taken to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.exchange import ASSUMED_BITS_PER_S, Exchange, Meeting, Network, bytes_between, network_of
+from app.core.memory import Training, model_named
+from app.core.roofline import trained_values
+
+MODEL = model_named("llama-3.1-8b")
+LORA = Training("lora", 1, 1024)
+ADAPTERS = 41_943_040  # rank 16 on all matrices of an 8B model
+WHOLE = 8_030_261_248
+
+
+def laid(training: Training, gpus: int, accumulation: int, sharding: str = "ddp") -> Training:
+    return replace(training, gpus=gpus, accumulation=accumulation, sharding=sharding)
+
+
+def test_the_recipe_passes_every_part_of_the_others_to_each_of_its_processes() -> None:
+    """Parts x trained bytes x GPUs of a machine, as ADR 0105 says: for 8 parts of adapters a second at 10 Gbit/s."""
+    assert trained_values(MODEL, LORA) == ADAPTERS
+    eight = bytes_between(MODEL, laid(LORA, 2, 8), 2, "recipe")
+    assert eight == 8 * ADAPTERS * 4 == 1_342_177_280
+    assert Exchange(eight, Network()).ms == pytest.approx(1_073.741824)
+    # two machines with two GPUs each, three rounds: 6 parts of the others, to two processes, in float32
+    assert bytes_between(MODEL, laid(LORA, 4, 3), 2, "recipe") == 6 * ADAPTERS * 4 * 2
+    # four machines with two GPUs each: 2 x 6 parts
+    assert bytes_between(MODEL, laid(LORA, 8, 2), 4, "recipe") == 2 * 6 * ADAPTERS * 4 * 2
+    full = replace(LORA, method="full")
+    assert bytes_between(MODEL, laid(full, 2, 1), 2, "recipe") == WHOLE * 2, "in bf16, as its weights are"
+
+
+def test_a_script_passes_rings_through_each_machine() -> None:
+    """Twice what is trained but a part, and with weights that are gathered these too, in every micro-batch."""
+    full = replace(LORA, method="full")
+    assert bytes_between(MODEL, laid(full, 4, 8), 2, "script") == 2 * 3 * WHOLE * 2 // 4
+    assert bytes_between(MODEL, laid(full, 4, 8, "zero2"), 2, "script") == 2 * 3 * WHOLE * 2 // 4
+    gathered = 2 * 8 * 3 * WHOLE * 2 // 4
+    assert bytes_between(MODEL, laid(full, 4, 8, "fsdp"), 2, "script") == 2 * 3 * WHOLE * 2 // 4 + gathered
+
+
+@given(st.integers(2, 64), st.integers(1, 8), st.integers(1, 64))
+def test_more_machines_never_pass_less_through_each(machines: int, gpus: int, rounds: int) -> None:
+    """Nor do more rounds; and nothing passes where nothing has to."""
+    told = bytes_between(MODEL, laid(LORA, machines * gpus, rounds), machines, "recipe")
+    assert 0 < told <= bytes_between(MODEL, laid(LORA, (machines + 1) * gpus, rounds), machines + 1, "recipe")
+    assert told * 2 == bytes_between(MODEL, laid(LORA, machines * gpus, 2 * rounds), machines, "recipe")
+    assert bytes_between(MODEL, replace(LORA, accumulation=rounds), 1, "script") == 0
+
+
+def test_a_network_is_the_middle_of_the_slowest_ways_of_its_newest_trainings() -> None:
+    """Each step waits for the slowest machine; one training in a bad moment decides nothing."""
+    met = [
+        Meeting("run_c", 9_000_000_000),
+        Meeting("run_c", 2_000_000_000),
+        Meeting("run_b", 8_000_000_000),
+        Meeting("run_a", 7_000_000_000),
+    ]
+    assert network_of(met) == Network(7_000_000_000, "measured", 3)
+    old = [Meeting(f"run_{number}", 1_000) for number in range(40)]
+    new = [Meeting(f"run_n{number}", 25_000_000_000) for number in range(20)]
+    assert network_of([*new, *old]) == Network(25_000_000_000, "measured", 20)
+
+
+def test_what_is_stated_counts_first_and_nothing_is_assumed_silently() -> None:
+    assert network_of([Meeting("run_a", 1)], 40_000_000_000) == Network(40_000_000_000, "stated")
+    assert network_of([Meeting("run_a", 0)]) == network_of([]) == Network(ASSUMED_BITS_PER_S, "assumed")

@@ -13,6 +13,7 @@ from allpass.wire.agent import (
     ArtifactReport,
     CheckpointComing,
     CheckpointCommit,
+    CheckpointCommitted,
     CheckpointOpen,
     CheckpointOpened,
     DamageAnswer,
@@ -250,14 +251,15 @@ async def transfers(context: ContextOf, node: CallingNode, request: TransferRepo
 
 @router.post(
     "/checkpoints/{checkpoint_id}/commit",
-    status_code=204,
     operation_id="agent_commit_checkpoint",
     summary="Commit a checkpoint",
     responses=_OBJECTS,
 )
-async def commit(context: ContextOf, node: CallingNode, checkpoint_id: OpenedId, request: CheckpointCommit) -> None:
+async def commit(
+    context: ContextOf, node: CallingNode, checkpoint_id: OpenedId, request: CheckpointCommit
+) -> CheckpointCommitted:
     """Commit it, once every piece is stored."""
-    await commit_checkpoint(
+    return await commit_checkpoint(
         context.database,
         context.objects,
         node,

@@ -23,8 +23,11 @@ class Meeting(Message):
 
 
 class GangSpec(Response):
-    """Of a job on several machines: how many there are, which one this is (0 leads), and where they meet."""
+    """Of a job on several machines: how many there are, which one this is (0 leads), and where they meet. `parts`: the
+    agents of all of them send parts of checkpoints; `part_step`: the step of which the first machine sends its own."""
 
     nodes: int
     rank: int
     meeting: Meeting | None = None
+    parts: bool = False
+    part_step: int | None = None

@@ -35,7 +35,7 @@ async def save_listed(stage: Stage, place: Place, files: list[tuple[str, int]], 
     for piece in pieces:
         await stage.store(place, piece)
     checkpoint_id: str = opened.json()["checkpoint_id"]
-    assert (await commit(stage, place, checkpoint_id)).status_code == 204
+    assert (await commit(stage, place, checkpoint_id)).status_code == 200
     return checkpoint_id
 
 

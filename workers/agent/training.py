@@ -268,9 +268,7 @@ class TrainingMeter:
             self._refusals.tell("checkpoint", f"checkpoint {shown(line.checkpoint)}", line.step, error)
             return
         if line.is_part and not self._parts_of:
-            words = (
-                "parts of a checkpoint are put together for a job on several machines, by agents that all know of it"
-            )
+            words = "parts are put together for a job on several machines, where the agents of all know of it"
             self._refusals.tell("checkpoint", f"checkpoint {shown(line.checkpoint)}", line.step, Unsafe(words))
             return
         after_stop = stop is not None and line.offset >= stop.metrics_bytes

@@ -1,7 +1,7 @@
 """A checkpoint of which each machine of a job writes a part: the files of all of them by path, in one manifest.
 
 A path that several machines have written is one file where the bytes are the same. Pieces tell that only as far as both
-were cut alike: what they do not tell (`Doubt`) is for whoever can read the bytes.
+were cut alike: what they do not tell (`UnsureFile`) is for whoever can read the bytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class UnsureFile:
     """Two machines have written this path, as many bytes each, in pieces that do not tell whether they are the same."""
 
     path: str
@@ -59,10 +59,10 @@ class Doubt:
     other: tuple[int, SavedFile]
 
 
-def doubts_of(parts: Sequence[Part]) -> list[Doubt]:
+def doubts_of(parts: Sequence[Part]) -> list[UnsureFile]:
     """By path. Raises InvalidInput where two machines have written other bytes for sure."""
     first: dict[str, tuple[int, SavedFile]] = {}
-    found: list[Doubt] = []
+    found: list[UnsureFile] = []
     for part in sorted(parts, key=lambda part: part.rank):
         for file in part.unpacked():
             rank, known = first.setdefault(file.path, (part.rank, file))
@@ -70,7 +70,7 @@ def doubts_of(parts: Sequence[Part]) -> list[Doubt]:
                 continue
             if known.size_bytes != file.size_bytes or (_is_one_piece(known) and _is_one_piece(file)):
                 raise clash(file.path, rank, part.rank)
-            found.append(Doubt(file.path, (rank, known), (part.rank, file)))
+            found.append(UnsureFile(file.path, (rank, known), (part.rank, file)))
     return sorted(found, key=lambda doubt: (doubt.path, doubt.other[0]))
 
 
@@ -203,7 +203,7 @@ def _as_stream(files: Sequence[SavedFile]) -> tuple[list[ListedFile], list[tuple
     for file in files:
         if all(span.start_byte == 0 and span.length_bytes == span.piece_bytes for span in file.spans):
             entries.append(ListedFile(file.path, file.size_bytes))
-            pieces += [(span.sha256, span.piece_bytes) for span in file.spans]
+            pieces += [(span.sha256, span.piece_bytes) for span in file.spans if span.piece_bytes]
         elif len(file.spans) == 1 and file.size_bytes:
             span = file.spans[0]
             packs[span.sha256, span.piece_bytes][span.start_byte].append(file)

@@ -111,7 +111,7 @@ async def add_part(
         await connection.execute(insert_rows(checkpoint_part_pieces, pinned))
 
 
-async def drop_oldest(connection: AsyncConnection, row: PartRow, *, most: int) -> None:
+async def delete_oldest_parts(connection: AsyncConnection, row: PartRow, *, most: int) -> None:
     """Of this machine only so many steps stay open: it has given up the others."""
     of = checkpoint_parts.c
     mine = (of.lead_run_id == row.lead_run_id) & (of.node_rank == row.rank)
@@ -161,7 +161,7 @@ async def set_whole(connection: AsyncConnection, lead_run_id: str, step: int, *,
     )
 
 
-async def drop_parts(connection: AsyncConnection, lead_run_id: str) -> None:
+async def delete_parts(connection: AsyncConnection, lead_run_id: str) -> None:
     """The run is over: what is open will never be complete."""
     await connection.execute(delete(checkpoint_parts).where(checkpoint_parts.c.lead_run_id == lead_run_id))
 

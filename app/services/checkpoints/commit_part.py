@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from allpass.wire.agent import CheckpointCommit, CheckpointCommitted
 from app.core.model.checkpoint import CheckpointState, SavedFile
-from app.core.model.parts import Doubt, Part, Whole, clash, doubts_of, put_together, without_part
+from app.core.model.parts import UnsureFile, Part, Whole, clash, doubts_of, put_together, without_part
 from app.db.checkpoints.listings import add_listing
 from app.db.checkpoints.manifests import CheckpointRow, add_checkpoint, mark_committed, set_stored
 from app.db.checkpoints.objects import claim_objects
@@ -153,7 +153,7 @@ async def _put_together(objects: ObjectStore, project_id: str, contents: Sequenc
     return await asyncio.to_thread(put_together, contents)
 
 
-async def _are_same(objects: ObjectStore, project_id: str, doubt: Doubt) -> bool:
+async def _are_same(objects: ObjectStore, project_id: str, doubt: UnsureFile) -> bool:
     one = await _hash_of(objects, project_id, doubt.one[1])
     return one == await _hash_of(objects, project_id, doubt.other[1])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from allpass.wire.agent import CheckpointOpen, CheckpointOpened
 from app.core.model.parts import MAX_OPEN_STEPS, Part
 from app.db.checkpoints.objects import claim_objects
-from app.db.checkpoints.parts import PartRow, add_part, drop_oldest, parts_of_step, set_part_opened
+from app.db.checkpoints.parts import PartRow, add_part, delete_oldest_parts, parts_of_step, set_part_opened
 from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.fences import Writer, hold_fence
@@ -66,7 +66,7 @@ async def open_part(
             await claim_objects(connection, writer.project_id, sizes, now_ms=now_ms)
             part = Part(rank, told.files, told.listing)
             await add_part(connection, row, part, sizes, request.metrics, now_ms=now_ms)
-            await drop_oldest(connection, row, most=MAX_OPEN_STEPS)
+            await delete_oldest_parts(connection, row, most=MAX_OPEN_STEPS)
             if rank == 0:
                 await wake_gang(connection, await gang_of(connection, lead_run_id))
     if row.is_whole:
@@ -104,7 +104,7 @@ async def refuse_part(
         refused_why=why,
     )
     await add_part(connection, row, Part(rank, ()), {}, {}, now_ms=now_ms)
-    await drop_oldest(connection, row, most=MAX_OPEN_STEPS)
+    await delete_oldest_parts(connection, row, most=MAX_OPEN_STEPS)
 
 
 async def _seat(connection: Connection, run_id: str) -> tuple[str, int]:

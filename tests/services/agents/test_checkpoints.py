@@ -152,7 +152,7 @@ async def test_opening_and_committing_may_be_repeated(stage: Stage) -> None:
     kinds = [event.kind for event in await stage.rows(job_events)]
     assert kinds.count("checkpoint_committed") == 1
     again = (await open_one(stage, place, 3, entry("a", b"one"))).json()
-    assert again == {"checkpoint_id": first.json()["checkpoint_id"], "urls": {}}
+    assert again == {"checkpoint_id": first.json()["checkpoint_id"], "urls": {}, "part": False}
 
 
 async def test_the_manifest_is_identified_by_its_canonical_bytes(stage: Stage) -> None:

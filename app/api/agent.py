@@ -13,7 +13,6 @@ from allpass.wire.agent import (
     ArtifactReport,
     CheckpointComing,
     CheckpointCommit,
-    CheckpointCommitted,
     CheckpointOpen,
     CheckpointOpened,
     DamageAnswer,
@@ -33,6 +32,7 @@ from allpass.wire.agent import (
     UploadReply,
     UploadRequest,
 )
+from allpass.wire.gangs import CheckpointCommitted
 from app.api.context import ApiContext, context_of
 from app.api.errors import documented
 from app.api.example_ids import example_id

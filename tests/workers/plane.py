@@ -22,6 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import BaseModel, ValidationError
 
 from allpass.wire import agent as wire
+from allpass.wire.gangs import CheckpointCommitted
 from app.core.model.listing import files_in, stream_of, unpack
 from app.services.checkpoints.saved_files import wire_file
 
@@ -300,16 +301,16 @@ class Plane:
         self.story.append(f"{stored.run_id} checkpoint {stored.step}")
         return None
 
-    def _parts_of(self, stored: Stored) -> wire.CheckpointCommitted:
+    def _parts_of(self, stored: Stored) -> CheckpointCommitted:
         """Of two machines, each of which has a run here."""
         if f"{stored.run_id} part {stored.step}" not in self.story:
             self.story.append(f"{stored.run_id} part {stored.step}")
         parts = [one for one in self.checkpoints.values() if one.is_part and one.step == stored.step]
         here, others = {one.run_id for one in parts if one.committed}, {one.run_id for one in parts}
         if len(here) == 2:
-            return wire.CheckpointCommitted()
+            return CheckpointCommitted()
         unheard = [1] if len(others) < 2 else []
-        return wire.CheckpointCommitted(waits_for=[1], unheard=unheard, why=self.why_no_whole)
+        return CheckpointCommitted(waits_for=[1], unheard=unheard, why=self.why_no_whole)
 
     def note_refusal(self, request: wire.Refusal) -> None:
         self._check_epoch(request)

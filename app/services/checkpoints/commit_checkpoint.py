@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from allpass.wire.agent import CheckpointCommit, CheckpointCommitted
+from allpass.wire.agent import CheckpointCommit
+from allpass.wire.gangs import CheckpointCommitted
 from app.core.model.checkpoint import CheckpointState
 from app.db.checkpoints.manifests import CheckpointRow, files_of, get_checkpoint, mark_committed
 from app.db.checkpoints.parts import get_part

@@ -6,9 +6,10 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 
-from allpass.wire.agent import CheckpointCommit, CheckpointCommitted
+from allpass.wire.agent import CheckpointCommit
+from allpass.wire.gangs import CheckpointCommitted
 from app.core.model.checkpoint import CheckpointState, SavedFile
-from app.core.model.parts import UnsureFile, Part, Whole, clash, doubts_of, put_together, without_part
+from app.core.model.parts import Part, UnsureFile, Whole, clash, doubts_of, put_together, without_part
 from app.db.checkpoints.listings import add_listing
 from app.db.checkpoints.manifests import CheckpointRow, add_checkpoint, mark_committed, set_stored
 from app.db.checkpoints.objects import claim_objects

@@ -503,15 +503,6 @@ class CheckpointCommit(Message):
     final: Flag = False
 
 
-class CheckpointCommitted(Response):
-    """It is a checkpoint, unless it is a part and those of the machines `waits_for` are not stored yet; of `unheard`
-    among them nothing is known. Commit it again to hear more. `why`: it will never be one, in words for its owner."""
-
-    waits_for: list[int] = Field(default_factory=list)
-    unheard: list[int] = Field(default_factory=list)
-    why: str | None = None
-
-
 class DamageReport(Message):
     """POST /checkpoints/{checkpoint_id}/damaged: this piece of the checkpoint that the run begins with did not arrive
     with its hash, again and again."""

@@ -31,3 +31,12 @@ class GangSpec(Response):
     meeting: Meeting | None = None
     parts: bool = False
     part_step: int | None = None
+
+
+class CheckpointCommitted(Response):
+    """Answer of POST /checkpoints/{checkpoint_id}/commit. It is a checkpoint, unless it is a part and those of the machines `waits_for` are not stored yet; of `unheard`
+    among them nothing is known. Commit it again to hear more. `why`: it will never be one, in words for its owner."""
+
+    waits_for: list[int] = Field(default_factory=list)
+    unheard: list[int] = Field(default_factory=list)
+    why: str | None = None

@@ -34,8 +34,9 @@ class GangSpec(Response):
 
 
 class CheckpointCommitted(Response):
-    """Answer of POST /checkpoints/{checkpoint_id}/commit. It is a checkpoint, unless it is a part and those of the machines `waits_for` are not stored yet; of `unheard`
-    among them nothing is known. Commit it again to hear more. `why`: it will never be one, in words for its owner."""
+    """Answer of POST /checkpoints/{checkpoint_id}/commit. It is a checkpoint, unless it is a part and those of the
+    machines `waits_for` are not stored yet; of `unheard` among them nothing is known. Commit it again to hear more.
+    `why`: it will never be one, in words for its owner."""
 
     waits_for: list[int] = Field(default_factory=list)
     unheard: list[int] = Field(default_factory=list)

@@ -32,6 +32,7 @@ from allpass.wire.agent import (
     UploadReply,
     UploadRequest,
 )
+from allpass.wire.gangs import CheckpointCommitted
 from app.api.context import ApiContext, context_of
 from app.api.errors import documented
 from app.api.example_ids import example_id
@@ -250,14 +251,15 @@ async def transfers(context: ContextOf, node: CallingNode, request: TransferRepo
 
 @router.post(
     "/checkpoints/{checkpoint_id}/commit",
-    status_code=204,
     operation_id="agent_commit_checkpoint",
     summary="Commit a checkpoint",
     responses=_OBJECTS,
 )
-async def commit(context: ContextOf, node: CallingNode, checkpoint_id: OpenedId, request: CheckpointCommit) -> None:
+async def commit(
+    context: ContextOf, node: CallingNode, checkpoint_id: OpenedId, request: CheckpointCommit
+) -> CheckpointCommitted:
     """Commit it, once every piece is stored."""
-    await commit_checkpoint(
+    return await commit_checkpoint(
         context.database,
         context.objects,
         node,

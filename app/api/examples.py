@@ -183,13 +183,7 @@ REQUESTS: Final[Mapping[str, Any]] = {
             }
         ],
     },
-    "Refusal": {
-        "run_id": example_id("run"),
-        "job_id": example_id("job"),
-        "epoch": 2,
-        "step": 400,
-        "why": "pipe is not a regular file",
-    },
+    "Refusal": {**_WRITER, "step": 400, "why": "pipe is not a regular file"},
     "TransferReport": {
         "run_id": example_id("run"),
         "job_id": example_id("job"),
@@ -564,6 +558,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
     "UploadReply": {"urls": {_FILE: _SIGNED}},
     "DamageAnswer": {"resume": {"checkpoint_id": example_id("ckpt"), "step": 96, "files": [_ENTRY]}},
     "CheckpointOpened": {"checkpoint_id": example_id("ckpt"), "urls": {_FILE: _SIGNED}},
+    "CheckpointCommitted": {"waits_for": [1], "unheard": [1], "why": None},
 }
 
 # By what a list is of: the cursor that goes on behind the example.

@@ -35,10 +35,11 @@ async def hold_fence(
     exclusive: bool = False,
     to_read: bool = False,
     leaving: bool = False,
+    following: bool = False,
 ) -> Writer:
     """Let the writer through only while its run is live on this node and holds the job's current epoch.
-    `to_read`: or stands by for the job, or follows the run that has it, on a further machine. `leaving`: or has handed
-    it over, and has not told its end.
+    `to_read`: or stands by for the job, or follows the run that has it, on a further machine. `following`: or follows
+    it: for what counts only with what that run writes. `leaving`: or has handed it over, and has not told its end.
 
     The job and run rows stay locked until the transaction ends (shared; `exclusive` when the job row is going to be
     written), so that nobody can end the run between this check and the write. Raises NotFound for jobs that
@@ -46,6 +47,8 @@ async def hold_fence(
     """
     writer, current_epoch = await _writer(connection, node_id, job_id, epoch, run_id, lock=True, exclusive=exclusive)
     if to_read and (writer.run_state is RunState.STANDBY or writer.follows):
+        return writer
+    if following and writer.follows:
         return writer
     if leaving and writer.run_state is RunState.STOPPING:
         return writer

@@ -83,7 +83,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
     return losses_of_two(tmp_path_factory.mktemp("alone"), LONG["steps"])
 
 
-def losses_of_two(folder: Path, steps: int) -> dict[int, float]:
+def losses_of_two(folder: Path, steps: int, script: str = SCRIPT) -> dict[int, float]:
     import json
     import socket
 
@@ -101,7 +101,7 @@ def losses_of_two(folder: Path, steps: int) -> dict[int, float]:
             "ALLPASS_OUTPUT_DIR": str(folder / str(rank)), "ALLPASS_CHECKPOINT_DIR": str(folder / str(rank)),
             "PYTHONPATH": os.pathsep.join([str(EXAMPLES.parent / "sdk"), os.environ.get("PYTHONPATH", "")]),
         }  # fmt: skip
-        command = [sys.executable, str(EXAMPLES / SCRIPT)]
+        command = [sys.executable, str(EXAMPLES / script)]
         with (folder / str(rank) / "output").open("w") as output:
             started.append(
                 subprocess.Popen(command, env=environ, cwd=folder / str(rank), stdout=output, stderr=subprocess.STDOUT)
@@ -198,6 +198,26 @@ def test_a_drained_host_is_left_by_the_whole_job(lab: Lab, alone: dict[int, floa
     assert (done.status, done.faults) == ("succeeded", 0), lab.service.story(job)
     assert losses(job) == alone
     until("an empty host", lambda: not leaving.machine_processes())
+
+
+def test_parts_of_both_machines_are_one_checkpoint(lab: Lab, tmp_path: Path) -> None:
+    """Paused and resumed, and once more after the process of one is killed: bit for bit, from the files of both."""
+    template = {"nodes": 2, "checkpoint_interval_s": 1}
+    job = lab.service.submit("sharded.py", {"steps": 80, "step_ms": 50}, **template)
+    lab.running(job)
+    job.pause()
+    lab.service.wait_for(job, "a pause", lambda info: info.status == "paused")
+    newest = next(iter(job.checkpoints()))
+    assert newest.step == job.info().step
+    job.resume()
+    lab.running(job, newest.step + 25)
+    lab.service.kill(until("its process on machine 1", lambda: process_of(lab.host_with(job, 1))))
+    done = lab.service.wait_for_end(job)
+    assert (done.status, done.faults) == ("succeeded", 1), lab.service.story(job)
+    told = [event.message for event in job.events() if event.kind == "checkpoint_committed"]
+    assert told and all("in parts of 2 machines" in one for one in told)
+    assert "checkpoint_refused" not in {event.kind for event in job.events()}, lab.service.story(job)
+    assert losses(job) == losses_of_two(tmp_path, 80, "sharded.py")
 
 
 def test_the_code_of_a_further_machine_that_fails_ends_the_job_with_its_words(lab: Lab, tmp_path: Path) -> None:

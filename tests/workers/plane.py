@@ -22,6 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import BaseModel, ValidationError
 
 from allpass.wire import agent as wire
+from allpass.wire.gangs import CheckpointCommitted
 from app.core.model.listing import files_in, stream_of, unpack
 from app.services.checkpoints.saved_files import wire_file
 
@@ -49,6 +50,7 @@ class Stored:
     metrics: dict[str, float]
     committed: bool = False
     final: bool = False
+    is_part: bool = False
 
 
 @dataclass
@@ -110,6 +112,8 @@ class Plane:
     stale_count: int = 0
     installers: dict[str, bytes] = field(default_factory=dict)  # by kind of machine
     installers_told: list[str] = field(default_factory=list)
+    knows_parts: bool = True
+    why_no_whole: str | None = None  # what a part is answered with that will never be a checkpoint
 
     # What a test does
 
@@ -270,8 +274,11 @@ class Plane:
             files = listed_files(request.listing)
             self.listings.append(request.listing)
         checkpoint_id = f"ckp_{len(self.checkpoints) + 1}"
-        self.checkpoints[checkpoint_id] = Stored(request.run_id, request.step, request.epoch, files, request.metrics)
-        return wire.CheckpointOpened(checkpoint_id=checkpoint_id, urls=self._lacking(pieces_of(files)))
+        stored = Stored(request.run_id, request.step, request.epoch, files, request.metrics)
+        stored.is_part = request.part and self.knows_parts
+        self.checkpoints[checkpoint_id] = stored
+        urls = self._lacking(pieces_of(files))
+        return wire.CheckpointOpened(checkpoint_id=checkpoint_id, urls=urls, part=stored.is_part)
 
     def note_coming(self, request: wire.CheckpointComing) -> wire.UploadReply:
         self._check_epoch(request)
@@ -289,8 +296,21 @@ class Plane:
         stored = self.checkpoints[checkpoint_id]
         self._check_stored(pieces_of(stored.files))
         stored.committed, stored.final = True, request.final
+        if stored.is_part:
+            return self._parts_of(stored)
         self.story.append(f"{stored.run_id} checkpoint {stored.step}")
         return None
+
+    def _parts_of(self, stored: Stored) -> CheckpointCommitted:
+        """Of two machines, each of which has a run here."""
+        if f"{stored.run_id} part {stored.step}" not in self.story:
+            self.story.append(f"{stored.run_id} part {stored.step}")
+        parts = [one for one in self.checkpoints.values() if one.is_part and one.step == stored.step]
+        here, others = {one.run_id for one in parts if one.committed}, {one.run_id for one in parts}
+        if len(here) == 2:
+            return CheckpointCommitted()
+        unheard = [1] if len(others) < 2 else []
+        return CheckpointCommitted(waits_for=[1], unheard=unheard, why=self.why_no_whole)
 
     def note_refusal(self, request: wire.Refusal) -> None:
         self._check_epoch(request)

@@ -92,10 +92,17 @@ class Api:
         return urls
 
     def open_checkpoint(
-        self, writer: Writer, *, step: int, told: Mapping[str, Any], metrics: Mapping[str, float]
+        self,
+        writer: Writer,
+        *,
+        step: int,
+        told: Mapping[str, Any],
+        metrics: Mapping[str, float],
+        part: bool = False,
     ) -> Any:
-        """`checkpoint_id` and the `urls` of the pieces that the store lacks. `told`: `files`, or a `listing`."""
-        body = {**writer.run(), "step": step, **told, "metrics": metrics}
+        """`checkpoint_id` and the `urls` of the pieces that the store lacks. `told`: `files`, or a `listing`. Of a
+        `part` the answer says that it was taken as one."""
+        body = {**writer.run(), "step": step, **told, "metrics": metrics, **({"part": True} if part else {})}
         return self._post("/checkpoints", body, timeout_s=MANIFEST_TIMEOUT_S)
 
     def coming(self, writer: Writer, *, step: int, spans: Sequence[Mapping[str, Any]]) -> Dict[str, str]:
@@ -106,10 +113,11 @@ class Api:
             urls.update(told["urls"])
         return urls
 
-    def commit_checkpoint(self, writer: Writer, checkpoint_id: str, *, final: bool = False) -> None:
-        """`final`: it was written after the request to stop."""
+    def commit_checkpoint(self, writer: Writer, checkpoint_id: str, *, final: bool = False) -> Dict[str, Any]:
+        """`final`: it was written after the request to stop. The answer says what a part still waits for."""
         body = {**writer.job(), "final": final}
-        self._post(f"/checkpoints/{checkpoint_id}/commit", body, timeout_s=MANIFEST_TIMEOUT_S)
+        reply = self._post(f"/checkpoints/{checkpoint_id}/commit", body, timeout_s=MANIFEST_TIMEOUT_S)
+        return reply if isinstance(reply, dict) else {}
 
     def damaged(self, writer: Writer, checkpoint_id: str, sha256: str) -> Any:
         """`resume`: what to begin with instead of this checkpoint, a piece of which cannot be read; or None."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 from workers.agent.api import Api, Writer
 from workers.agent.early import Early
 from workers.agent.errors import Aborted, AgentError, Fenced, Unsafe
 from workers.agent.files import Fence, listing
+from workers.agent.parts_awaited import await_parts
 from workers.agent.refusals import Refusals, shown
 from workers.agent.transfers import Transfers
 from workers.agent.transport import Transport
@@ -106,6 +107,7 @@ class Uploader:
             is_superseded=self._is_superseded,
             before_commit=self._halt_periodic if candidate.is_final else self._before_periodic,
             on_full=lambda error: self._refuse(candidate, error),
+            await_parts=self._await_parts,
         )
         if candidate.is_final:
             self._run(upload)
@@ -137,6 +139,9 @@ class Uploader:
             with self._changed:
                 upload.is_over = True
                 self._changed.notify_all()
+
+    def _await_parts(self, upload: Upload, answer: Mapping[str, Any], ask: Callable[[], Mapping[str, Any]]) -> None:
+        await_parts(upload, answer, ask, is_superseded=self._is_superseded, say=self._say)
 
     def _refuse(self, candidate: Candidate, error: Exception) -> None:
         self._refusals.tell("checkpoint", _name(candidate), candidate.step, error)

@@ -51,6 +51,23 @@ class GangSeat:
     def rank(self) -> int:
         return int(self._told["rank"])
 
+    @property
+    def count(self) -> int:
+        return int(self._told["nodes"])
+
+    @property
+    def sends_parts(self) -> bool:
+        """Whether the agents of all machines send what each has written of a checkpoint."""
+        with self._lock:
+            return bool(self._told.get("parts"))
+
+    @property
+    def part_step(self) -> Optional[int]:
+        """The step of which the first machine sends its part, and that is not complete."""
+        with self._lock:
+            step = self._told.get("part_step")
+            return None if step is None else int(step)
+
     def tell(self, spec: Mapping[str, Any]) -> None:
         """From the sync threads."""
         with self._lock:
@@ -153,6 +170,8 @@ class GangSeat:
             "PET_MASTER_PORT": port,
         }
         interface = interface_of(self._address)
+        if told.get("parts"):
+            environ["ALLPASS_PARTS"] = "1"
         if interface:
             environ.update(GLOO_SOCKET_IFNAME=interface, NCCL_SOCKET_IFNAME=interface, TP_SOCKET_IFNAME=interface)
         return environ

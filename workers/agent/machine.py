@@ -50,7 +50,7 @@ def facts(gpus: Gpus, config: Config) -> Dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         **({} if config.shares_host else _disk(config.root)),
         **gpus.facts(),
-        "reads": ["listing", "gang"],  # what this agent understands that those of older releases do not
+        "reads": ["listing", "gang", "parts"],  # what this agent understands that those of older releases do not
     }
 
 

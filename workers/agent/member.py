@@ -1,13 +1,15 @@
-"""A further machine of a job on several: it prepares and runs what the first one does, and keeps nothing of it.
+"""A further machine of a job on several: it prepares and runs what the first one does, and keeps nothing of it but its
+parts of checkpoints.
 
-What its process measures and saves counts only where the job's own run, on the first machine, says it. Its log is
-shipped as any."""
+What its process measures and saves otherwise counts only where the job's own run, on the first machine, says it. Its
+log is shipped as any."""
 
 from __future__ import annotations
 
 from typing import Any, Dict, Mapping
 
 from workers.agent.keeping import Keeper
+from workers.agent.parts import MemberParts
 from workers.agent.process import Ended, Stoppable
 from workers.agent.run import Run
 from workers.agent.training import ExitReport, TrainingMeter
@@ -41,6 +43,21 @@ class Unmeasured(TrainingMeter):
 
     def finish(self, ended: Ended) -> ExitReport:
         return ExitReport(ended.exit_code, ended.signal)
+
+
+class OnlyParts(Unmeasured):
+    """Of a process whose part of each checkpoint counts."""
+
+    def __init__(self, parts: MemberParts) -> None:
+        super().__init__()
+        self._parts = parts
+
+    def start(self) -> None:
+        self._parts.start()
+
+    def finish(self, ended: Ended) -> ExitReport:
+        self._parts.finish()
+        return super().finish(ended)
 
 
 class Unkept(Keeper):
@@ -80,4 +97,18 @@ class MemberRun(Run):
         self._keeper = Unkept()
 
     def _training_of(self) -> TrainingMeter:
-        return Unmeasured()
+        gang = self._gang
+        if gang is None or not gang.sends_parts:
+            return Unmeasured()
+        parts = MemberParts(
+            self._machine,
+            self._writer,
+            self.workspace,
+            self._log.say,
+            self._gone,
+            self._transfers,
+            wanted=lambda: gang.part_step,
+            count=gang.count,
+            on_fenced=self.kill,
+        )
+        return OnlyParts(parts)

@@ -31,9 +31,10 @@ LARGEST_VALUE = 1e100
 LONGEST_LINE_BYTES = 1024 * 1024
 READ_BYTES = 1024 * 1024
 HIGHEST_STEP = 2**53
+PART = "checkpoint_part"
 _AT_ONCE = 1000  # lines
 _SAMPLES = 200  # of a block that is looked through
-_MARKS = (b'"checkpoint"', b'"training"')
+_MARKS = (b'"checkpoint"', b'"training"', b'"checkpoint_part"')
 _NUMBERS = (int, float)  # and not bool
 _NOTHING: Dict[str, Any] = {}
 _BETWEEN = random.getrandbits(60)
@@ -49,7 +50,7 @@ class MetricLine(NamedTuple):
     it ends with, as it says; `link`: one to be shown with the job, by its name; `refused`: why what it saves by itself
     is no checkpoint; `libraries`: the versions that it computes with; `unusable`: why it cannot use the GPUs that it
     was given; `untracked`: why a tracker does not get its metrics; `gpus`: which of those it uses, leaves and cannot
-    use."""
+    use; `is_part`: of the checkpoint that it names this machine has written a part."""
 
     step: int
     values: Dict[str, float]
@@ -68,6 +69,7 @@ class MetricLine(NamedTuple):
     unusable: str = ""
     untracked: str = ""
     gpus: Dict[str, Any] = _NOTHING
+    is_part: bool = False
 
 
 class BadLine(NamedTuple):
@@ -114,13 +116,15 @@ def _line(record: Any, offset: int) -> MetricLine:
     step = record.get("step")
     if type(step) is not int or not 0 <= step < HIGHEST_STEP:  # True is none
         raise ValueError('it has no "step" that is a whole number from 0 on')
-    checkpoint = record.get("checkpoint")
+    checkpoint, is_part = record.get("checkpoint"), False
+    if checkpoint is None and isinstance(record.get(PART), str):
+        checkpoint, is_part = record[PART], True
     if checkpoint is not None and (not isinstance(checkpoint, str) or not checkpoint):
         raise ValueError('its "checkpoint" is not the name of a folder')
     told = record.get("training")
     values, left_out = _numbers(record)
     if told is None:
-        return MetricLine(step, values, checkpoint, offset, left_out=left_out)
+        return MetricLine(step, values, checkpoint, offset, left_out=left_out, is_part=is_part)
     return MetricLine(
         step,
         values,
@@ -139,6 +143,7 @@ def _line(record: Any, offset: int) -> MetricLine:
         unusable_of(told),
         untracked_of(told),
         gpus_of(told),
+        is_part,
     )
 
 
@@ -205,7 +210,7 @@ def skimmed(texts: Sequence[Text]) -> List[Text]:
     return [
         text
         for index, text in enumerate(texts)
-        if _MARKS[0] in text[0] or _MARKS[1] in text[0] or index % every == 0 or index == last
+        if any(mark in text[0] for mark in _MARKS) or index % every == 0 or index == last
     ]
 
 

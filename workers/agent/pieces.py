@@ -148,9 +148,10 @@ def cut(
     *,
     believing: bool = True,
     transfers: Optional[Transfers] = None,
+    machines: int = 1,
 ) -> CutFolder:
     """Name and hash the pieces of these files as they are now, several at a time. What a file's note says of it is
-    taken over, if `believing`.
+    taken over, if `believing`. `machines`: so many write parts like this one, whose pieces are those of one checkpoint.
 
     Raises Unsafe for what may not be read or could be restored nowhere, Changed when a file shrinks meanwhile, Aborted;
     OSError.
@@ -168,7 +169,7 @@ def cut(
     _check_size(folder, sizes)
     told = {parts[0].name for _, parts in noted}
     rest = {name: size for name, size in sizes.items() if name not in told}
-    planned = list(_plan(rest, sum(sizes.values()), is_listed=is_listed))
+    planned = list(_plan(rest, machines * sum(sizes.values()), is_listed=is_listed))
     hashes = _hashes(fence, folder, planned, gone, transfers)
     spans: Dict[str, List[Span]] = {name: [] for name in names}
     contents: Dict[str, Content] = {}

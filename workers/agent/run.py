@@ -391,6 +391,7 @@ class Run:
             shares=self.shares,
             transfers=self._transfers,
             keep_up=self._keeper.keep_up,
+            parts_of=self._gang.count if self._gang is not None and self._gang.sends_parts else 0,
         )
 
     def _check_user(self) -> None:

@@ -65,7 +65,8 @@ class _Stop:
 
 class TrainingMeter:
     """One per started process, or per run in a process that two share: then `tokens` are those that this run has
-    trained on. `on_step`, `on_news` and `on_fenced` are called from threads of the metrics and checkpoints."""
+    trained on. `parts_of`: so many machines may each write a part of its checkpoints. `on_step`, `on_news` and
+    `on_fenced` are called from threads of the metrics and checkpoints."""
 
     def __init__(
         self,
@@ -82,7 +83,9 @@ class TrainingMeter:
         shares: bool = False,
         transfers: Optional[Transfers] = None,
         keep_up: Callable[[], None] = lambda: None,
+        parts_of: int = 0,
     ) -> None:
+        self._parts_of = parts_of
         self.tokens: Optional[int] = 0 if shares else None
         self._tokens_before = 0
         self.watched: Dict[str, Any] = {}  # as the code told it last
@@ -264,9 +267,22 @@ class TrainingMeter:
         except Unsafe as error:
             self._refusals.tell("checkpoint", f"checkpoint {shown(line.checkpoint)}", line.step, error)
             return
+        if line.is_part and not self._parts_of:
+            words = "parts are put together for a job on several machines, where the agents of all know of it"
+            self._refusals.tell("checkpoint", f"checkpoint {shown(line.checkpoint)}", line.step, Unsafe(words))
+            return
         after_stop = stop is not None and line.offset >= stop.metrics_bytes
         overtaken = line.step < self._step  # saved beside the training, which may save again before it leaves
-        self._uploader.offer(Candidate(path, line.step, self._values, after_stop, overtaken=overtaken))
+        self._uploader.offer(
+            Candidate(
+                path,
+                line.step,
+                self._values,
+                after_stop,
+                overtaken=overtaken,
+                part_of=self._parts_of if line.is_part else 0,
+            )
+        )
 
     def _offer_own(self, found: OwnCheckpoint, after_stop: bool) -> None:
         """Who announces its checkpoints is believed, and not guessed at."""

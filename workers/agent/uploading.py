@@ -6,7 +6,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from workers.agent.api import Api, Writer
 from workers.agent.early import Early
@@ -24,7 +24,8 @@ class Candidate:
     """A complete folder (or file). `names`: its files, when only some of the folder's belong to it.
 
     `after_stop`: it came after the request to stop. `overtaken`: the training had gone on by then. `called`: its name
-    for people, where that of the path says nothing.
+    for people, where that of the path says nothing. `part_of`: of so many machines that each write a part of it, of
+    which this is one; 0: it is whole.
     """
 
     path: Path
@@ -34,11 +35,15 @@ class Candidate:
     names: Optional[List[str]] = None
     overtaken: bool = False
     called: str = ""
+    part_of: int = 0
 
     @property
     def is_final(self) -> bool:
         """The job may go on elsewhere from it at once, and loses no step."""
         return self.after_stop and not self.overtaken
+
+
+AwaitParts = Callable[["Upload", Mapping[str, Any], Callable[[], Mapping[str, Any]]], None]
 
 
 class Way(NamedTuple):
@@ -56,7 +61,8 @@ class Upload:
 
     `take_early` is called once, when the manifest is open: who has sent pieces before. `is_superseded`: whether a newer
     candidate waits, for which a repeated try is given up. `before_commit` may raise as well. `on_full` is called once,
-    when the store has no room: that is waited for.
+    when the store has no room: that is waited for. `await_parts` returns when what was committed is a checkpoint: it is
+    given the answer, and how to ask again, for a part.
     """
 
     def __init__(
@@ -69,6 +75,7 @@ class Upload:
         is_superseded: Callable[[], bool],
         before_commit: Callable[[], None],
         on_full: Callable[[Full], None] = lambda _: None,
+        await_parts: Optional[AwaitParts] = None,
     ) -> None:
         self.candidate = candidate
         self.halt = Halt(gone)
@@ -78,6 +85,7 @@ class Upload:
         self._is_superseded = is_superseded
         self._before_commit = before_commit
         self._on_full = on_full
+        self._await_parts = await_parts
         self._is_full = False
         self._sending: Optional[TransferProgress] = None
         self._lock = threading.Lock()  # guards the next
@@ -137,9 +145,14 @@ class Upload:
             return lacking
 
         def open_it() -> Dict[str, str]:
+            candidate = self.candidate
             try:
                 answer = self._way.api.open_checkpoint(
-                    self._way.writer, step=self.candidate.step, told=saved.as_wire(), metrics=self.candidate.metrics
+                    self._way.writer,
+                    step=candidate.step,
+                    told=saved.as_wire(),
+                    metrics=candidate.metrics,
+                    part=bool(candidate.part_of),
                 )
             except Refused as error:
                 if saved.is_listed and error.param == "listing":  # it knows no such field
@@ -147,6 +160,8 @@ class Upload:
                     words = f"it has {count:,} files, and this server takes {LISTED_ABOVE:,}: pack them"
                     raise Unsafe(words) from error
                 raise
+            if candidate.part_of and not answer.get("part"):  # it would take the part for all of it
+                raise Unsafe("this server does not put parts of several machines together")
             opened[:] = [answer["checkpoint_id"]]
             urls: Dict[str, str] = answer["urls"]
             unproven.difference_update(urls)
@@ -158,7 +173,12 @@ class Upload:
             self._before_commit()
             if self.halt.is_set():
                 raise Aborted("no longer wanted")
-            self._way.api.commit_checkpoint(self._way.writer, opened[0], final=self.candidate.is_final)
+            answer = commit()
+            if self.candidate.part_of and self._await_parts is not None:
+                self._await_parts(self, answer, commit)
+
+        def commit() -> Dict[str, Any]:
+            return self._way.api.commit_checkpoint(self._way.writer, opened[0], final=self.candidate.is_final)
 
         sent_bytes = store(
             self._way.transport, saved.contents, ask, confirm, self.halt, self._note_sent, self._note_full
@@ -199,16 +219,18 @@ def in_pieces(
 ) -> CutFolder:
     """The candidate's files, cut and hashed; `believing` what their writer has hashed.
 
-    Raises Unsafe when there is nothing in it, too much, or something that may not be read; Changed, Aborted; OSError.
+    Raises Unsafe when there is nothing in it (one machine's part may be empty), too much, or something that may not be
+    read; Changed, Aborted; OSError.
     """
     if candidate.path.is_dir():
         folder = candidate.path
         names = listing(folder) if candidate.names is None else candidate.names
     else:
         folder, names = candidate.path.parent, [candidate.path.name]
-    if not names:
+    if not names and not candidate.part_of:
         raise Unsafe("the folder is empty")
-    return cut(fence, folder, names, gone, believing=believing, transfers=transfers)
+    machines = max(1, candidate.part_of)
+    return cut(fence, folder, names, gone, believing=believing, transfers=transfers, machines=machines)
 
 
 def prove(contents: Sequence[Content], gone: threading.Event) -> None:

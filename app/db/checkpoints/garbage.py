@@ -21,6 +21,7 @@ from app.db.tables import (
     artifacts,
     checkpoint_files,
     checkpoint_listings,
+    checkpoint_part_pieces,
     checkpoint_pieces,
     checkpoints,
     condemned_objects,
@@ -155,6 +156,7 @@ def _unreferenced() -> list[ColumnElement[bool]]:
     )
     return [
         ~held,
+        ~exists().where(checkpoint_part_pieces.c.sha256 == sha256),
         ~exists().where(artifacts.c.sha256 == sha256),
         ~exists().where(log_chunks.c.sha256 == sha256),
         ~exists().where(app_versions.c.bundle_sha256 == sha256),

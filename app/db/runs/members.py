@@ -23,6 +23,7 @@ from app.db.tables import allocations, node_heartbeats, nodes, runs
 from app.db.transitions import bump_desired, move_member
 
 JOINS_GANGS = "gang"  # as agents say it that can take part in a job on several machines
+SENDS_PARTS = "parts"  # and that send what each machine has written of a checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class GangRun:
     exit_told_ms: int = 0
     is_left: bool = False  # its machine is being taken away
     is_silent: bool = False  # nobody has heard of its machine for a while
+    sends_parts: bool = False  # its agent sends what the machine has written of a checkpoint
 
 
 async def gang_of(connection: AsyncConnection, run_id: str) -> list[GangRun]:
@@ -56,10 +58,12 @@ async def gang_of(connection: AsyncConnection, run_id: str) -> list[GangRun]:
                 runs.c.exit_told_ms,
                 allocations.c.node_id,
                 nodes.c.state.label("node_state"),
+                node_heartbeats.c.report["host"]["reads"].label("reads"),
             ),
         )
         .join(allocations, (allocations.c.run_id == runs.c.id) & allocations.c.to_ms.is_(None))
         .join(nodes, nodes.c.id == allocations.c.node_id)
+        .outerjoin(node_heartbeats, node_heartbeats.c.node_id == nodes.c.id)
         .where(
             or_(runs.c.id == this, runs.c.member_of == this),
             runs.c.node_rank.is_not(None),
@@ -81,6 +85,7 @@ async def gang_of(connection: AsyncConnection, run_id: str) -> list[GangRun]:
             exit_told_ms=row.exit_told_ms or 0,
             is_left=row.node_state == NodeState.DRAINING,
             is_silent=row.node_state == NodeState.UNREACHABLE,
+            sends_parts=isinstance(row.reads, list) and SENDS_PARTS in row.reads,
         )
         for row in rows
     ]
@@ -92,6 +97,13 @@ async def gang_size(connection: AsyncConnection, lead_id: str) -> int:
         select(func.count()).where(or_(runs.c.id == lead_id, runs.c.member_of == lead_id)).select_from(runs)
     )
     return int(found.scalar_one())
+
+
+async def seat_of(connection: AsyncConnection, run_id: str) -> tuple[str, int] | None:
+    """The run that leads, and which machine this run is on; None for the only run of its job."""
+    rows = await connection.execute(select(runs.c.member_of, runs.c.node_rank).where(runs.c.id == run_id))
+    row = rows.one_or_none()
+    return None if row is None or row.node_rank is None else (row.member_of or run_id, row.node_rank)
 
 
 async def set_prepared(

@@ -10,6 +10,8 @@ from app.db.tables.base import ID, MICROS, MS, metadata
 from app.db.tables.checkpoints import (
     checkpoint_files,
     checkpoint_listings,
+    checkpoint_part_pieces,
+    checkpoint_parts,
     checkpoint_pieces,
     checkpoints,
     condemned_objects,
@@ -73,6 +75,8 @@ __all__ = [
     "changed_rows",
     "checkpoint_files",
     "checkpoint_listings",
+    "checkpoint_part_pieces",
+    "checkpoint_parts",
     "checkpoint_pieces",
     "checkpoints",
     "completion_pieces",

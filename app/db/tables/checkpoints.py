@@ -12,6 +12,7 @@ from sqlalchemy import (
     LargeBinary,
     Table,
     Text,
+    UniqueConstraint,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -97,6 +98,42 @@ checkpoint_listings = Table(
     Column("checkpoint_id", ID, ForeignKey("checkpoints.id"), primary_key=True),
     Column("file_count", Integer, nullable=False),
     Column("listing", LargeBinary, nullable=False),  # app.core.model.listing
+)
+
+
+# What one machine of a job on several has written of a step, which is no checkpoint before all parts are stored.
+checkpoint_parts = Table(
+    "checkpoint_parts",
+    metadata,
+    Column("id", ID, primary_key=True),  # that of the first machine becomes the checkpoint's
+    Column("project_id", ID, nullable=False),
+    Column("job_id", ID, nullable=False),
+    Column("lead_run_id", ID, nullable=False),
+    Column("run_id", ID, nullable=False),
+    Column("node_rank", Integer, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("stored_bytes", BigInteger),  # of its pieces that were not in the store when it was opened
+    Column("files", LargeBinary, nullable=False),  # app.core.model.parts
+    Column("listing", LargeBinary),
+    Column("metrics", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("opened_ms", MS, nullable=False),
+    Column("stored_ms", MS),  # when all of its pieces were seen in the store
+    Column("whole_ms", MS),  # when it became part of a checkpoint
+    Column("refused_why", Text),  # why it never will
+    UniqueConstraint("lead_run_id", "node_rank", "step"),
+)
+
+
+# What parts consist of: it stays in the store until they are a checkpoint, or given up.
+checkpoint_part_pieces = Table(
+    "checkpoint_part_pieces",
+    metadata,
+    Column("part_id", ID, ForeignKey("checkpoint_parts.id", ondelete="CASCADE"), primary_key=True),
+    Column("sha256", Text, primary_key=True, index=True),
+    Column("size_bytes", BigInteger, nullable=False),
 )
 
 

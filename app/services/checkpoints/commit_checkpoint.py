@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from allpass.wire.agent import CheckpointCommit
+from allpass.wire.gangs import CheckpointCommitted
 from app.core.model.checkpoint import CheckpointState
 from app.db.checkpoints.manifests import CheckpointRow, files_of, get_checkpoint, mark_committed
+from app.db.checkpoints.parts import get_part
 from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.fences import find_writer, hold_fence
@@ -14,6 +16,7 @@ from app.db.nodes.agents import NodeIdentity
 from app.db.transitions import Event, add_job_event
 from app.errors import Conflict, NotFound
 from app.ports.objects import ObjectStore
+from app.services.checkpoints.commit_part import commit_part
 from app.services.checkpoints.find_pieces import find_missing, sizes_of_pieces
 from app.services.checkpoints.prune_checkpoints import prune_checkpoints
 from app.services.moves.advance_move import hand_over_saved
@@ -30,22 +33,26 @@ async def commit_checkpoint(
     *,
     keep_last: int,
     now_ms: int,
-) -> None:
+) -> CheckpointCommitted:
     """Take an open manifest to committed once every piece is in the store with its right size.
 
     The store is asked about every piece, known or not. The epoch is checked before and again, under lock, in the
     transaction that commits. The final one of the source of a move gives the job to the target in that transaction.
     What the job's rule does not keep then is let go of (`keep_last`: how many of the newest stay where it names no
     number). Repeating it is harmless. Raises Conflict when pieces are missing or the manifest was
-    given up, Fenced for a run that is over, NotFound.
+    given up, Fenced for a run that is over, NotFound. One that is a part: `commit_part`.
     """
     async with database.transaction() as connection:
-        if await _has_handed_over(connection, node, checkpoint_id, request):
-            return
-        row = await _held(connection, node, checkpoint_id, request, exclusive=False)
-        files = await files_of(connection, checkpoint_id)
+        is_part = await get_part(connection, checkpoint_id) is not None
+        if not is_part and await _has_handed_over(connection, node, checkpoint_id, request):
+            return CheckpointCommitted()
+        if not is_part:
+            row = await _held(connection, node, checkpoint_id, request, exclusive=False)
+            files = await files_of(connection, checkpoint_id)
+    if is_part:
+        return await commit_part(database, objects, node, checkpoint_id, request, keep_last=keep_last, now_ms=now_ms)
     if row.state in _DONE or (row.state is CheckpointState.COMMITTED and not request.final):
-        return
+        return CheckpointCommitted()
     missing = await find_missing(
         database, objects, row.project_id, sizes_of_pieces(files), now_ms=now_ms, look_again=True
     )
@@ -63,6 +70,7 @@ async def commit_checkpoint(
             await prune_checkpoints(connection, row.job_id, keep_last=keep_last, now_ms=now_ms)
         if request.final:
             await hand_over_saved(connection, row.run_id, now_ms=now_ms)
+    return CheckpointCommitted()
 
 
 async def _has_handed_over(

@@ -6,6 +6,7 @@ import asyncio
 
 from allpass.wire.agent import TransferReport
 from app.core.model.transfer import TransferKind
+from app.db.checkpoints.parts import last_part_arrival_ms, part_pieces_awaited
 from app.db.checkpoints.transfers import last_arrival_ms, pieces_awaited, set_arrival, set_transfer
 from app.db.engine import Database
 from app.db.fences import hold_fence
@@ -39,15 +40,18 @@ async def take_transfer(database: Database, node: NodeIdentity, request: Transfe
 async def still_comes(
     database: Database, objects: ObjectStore | None, run_id: str, *, since_ms: int, now_ms: int
 ) -> bool:
-    """Whether something of the checkpoint that this run sends has come since then.
+    """Whether something of the checkpoint that this run sends has come since then, or of a part of it that it waits
+    for, from another machine of its job.
 
     An agent's word that it sends is not enough: the store is asked for pieces that are not known yet. While the store
     does not answer, nobody could send anything, and nothing is concluded.
     """
     async with database.statement() as connection:
-        if await last_arrival_ms(connection, run_id) > since_ms:
+        if max(await last_arrival_ms(connection, run_id), await last_part_arrival_ms(connection, run_id)) > since_ms:
             return True
         project_id, awaited = await pieces_awaited(connection, run_id, most=_PIECES_LOOKED_FOR)
+        if not awaited:
+            project_id, awaited = await part_pieces_awaited(connection, run_id, most=_PIECES_LOOKED_FOR)
     if not awaited or objects is None:
         return False
     try:

@@ -15,6 +15,7 @@ from app.db.reading.event_tail import has_event
 from app.db.text import storable_text
 from app.db.transitions import Event, add_job_event
 from app.ports.clock import IdSource
+from app.services.checkpoints.open_part import refuse_part
 from app.services.moves.advance_move import call_off_move
 
 UNTRACKED = "tracking_refused"
@@ -24,14 +25,20 @@ async def refuse_checkpoint(
     database: Database, ids: IdSource, node: NodeIdentity, request: Refusal, *, now_ms: int
 ) -> None:
     """The first refusal of a job is an event; later ones, until a checkpoint is kept, change what `show` says. A move
-    that is being prepared is called off.
+    that is being prepared is called off. What a further machine of a job cannot keep, the first one hears of.
 
     Raises Fenced for a run that is over, NotFound.
     """
     why = storable_text(request.why)
     async with database.transaction() as connection:
         await lock_jobs(connection, [request.job_id])  # a move that is called off reaches another machine
-        await hold_fence(connection, node.node_id, request.job_id, request.epoch, run_id=request.run_id, exclusive=True)
+        of_part = request.what == "checkpoint"
+        who = node.node_id, request.job_id, request.epoch
+        writer = await hold_fence(connection, *who, run_id=request.run_id, exclusive=True, following=of_part)
+        if of_part:
+            await refuse_part(connection, ids, writer, request.step, why, now_ms=now_ms)
+        if writer.follows:  # the first machine tells it, of which the step was to be
+            return
         data = {"run_id": request.run_id, "step": request.step, "why": why}
         if request.what == "tracking":
             told = f"its metrics do not reach their tracker: {why}. The training goes on, and Allpass has them all"

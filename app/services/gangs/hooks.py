@@ -8,6 +8,7 @@ from typing import Any
 from allpass.wire.agent import RunReport
 from app.core.explaining.spread import met
 from app.core.model.run import RunState
+from app.db.checkpoints.parts import step_awaited
 from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.runs.desired_state import LiveRun, RunOrder
@@ -58,8 +59,12 @@ class GangHooks(Capability):
             return {}
         gang = await gang_of(connection, order.run_id)
         size = await gang_size(connection, order.member_of or order.run_id)
-        meeting = gang[0].meeting if gang and gang[0].rank == 0 else None
-        return {"gang": {"nodes": size, "rank": order.node_rank, "meeting": meeting}}
+        lead_id = order.member_of or order.run_id
+        told: dict[str, Any] = {"nodes": size, "rank": order.node_rank}
+        told["meeting"] = gang[0].meeting if gang and gang[0].rank == 0 else None
+        told["parts"] = all(one.sends_parts for one in gang)
+        told["part_step"] = await step_awaited(connection, lead_id)
+        return {"gang": told}
 
 
 async def _tell_met(connection: Connection, job_ids: Sequence[str], mine: GangRun, *, now_ms: int) -> None:

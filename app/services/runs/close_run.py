@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.core.model.node import Tier
 from app.core.model.run import RunEnd, RunState
 from app.db.checkpoints.manifests import abort_open_checkpoints
+from app.db.checkpoints.parts import delete_parts
 from app.db.connection import Connection
 from app.db.runs.live_runs import RunRow, close_allocations, live_runs_of_node
 from app.db.runs.members import close_member, gang_of
@@ -27,6 +28,7 @@ async def close_run(
         await release_node(connection, ids, run.node_id, f"its run ended: {message}", now_ms=now_ms)
     await bump_desired(connection, run.node_id)
     if run.node_rank is not None:
+        await delete_parts(connection, run.run_id)
         await _close_members(connection, run, run_end, message, now_ms=now_ms)
 
 

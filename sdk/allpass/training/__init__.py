@@ -23,7 +23,9 @@ step boundary, also when it comes while torch is still loading.
 PyTorch scripts do it in fewer lines, beside the training, with `allpass.training.torch_checkpoints`.
 
 The helpers serve the one process that reports and saves. In a distributed script call them on rank 0, and
-`stop_together` on every rank at each step: see `examples/two_machines.py`.
+`stop_together` on every rank at each step: see `examples/two_machines.py`. Where each process saves what it has (FSDP,
+`torch.distributed.checkpoint`), call `should_checkpoint_together` and `save(..., part=True)` on every rank: see
+`examples/sharded.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from typing import Any, Callable, Optional
 from allpass.training.layout import Plan
 from allpass.training.session import EXIT_STOPPED, Resume, Session
 from allpass.training.silent import FOLLOWS, Silent
-from allpass.training.together import agreed
+from allpass.training.together import agreed, due_together
 
 __all__ = [
     "EXIT_STOPPED",
@@ -56,6 +58,7 @@ __all__ = [
     "save",
     "session",
     "should_checkpoint",
+    "should_checkpoint_together",
     "stop_requested",
     "stop_together",
     "template",
@@ -115,6 +118,13 @@ def should_checkpoint(step: int) -> bool:
     return session().should_checkpoint(step)
 
 
+def should_checkpoint_together(step: int) -> bool:
+    """In a distributed training of which every process saves a part: whether all of them save now, as
+    `should_checkpoint` says it on any. Every process has to call it at the same point of each step, as with
+    `stop_together`, which is not needed then; `exit_if_stopping` has all of them leave after the same step."""
+    return due_together(session(), step)
+
+
 def stop_requested() -> bool:
     """Whether SIGTERM was received: save at the next step boundary and leave."""
     return session().stop_requested()
@@ -133,9 +143,16 @@ def announce_saves() -> None:
     session().announce_saves()
 
 
-def save(step: int, write: Callable[[Path], None], metrics: "Optional[dict[str, Any]]" = None) -> Path:
-    """Make a checkpoint: `write` fills an empty folder, which appears complete or not at all; see `Session.save`."""
-    return session().save(step, write, metrics)
+def save(
+    step: int,
+    write: Callable[[Path], None],
+    metrics: "Optional[dict[str, Any]]" = None,
+    *,
+    part: bool = False,
+) -> Path:
+    """Make a checkpoint: `write` fills an empty folder, which appears complete or not at all. `part`: every process
+    calls it, and what they write on all machines is one checkpoint; see `Session.save`."""
+    return session().save(step, write, metrics, part=part)
 
 
 def exit_if_stopping(step: int) -> None:

@@ -27,25 +27,39 @@ class CheckpointFolder:
 
         A folder of the same step (left by an earlier experiment) gives way. When `write` raises, nothing appears.
         """
-        target = self.path_of(step)
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._remove_partial()
-        partial = self.path / f"{_PARTIAL}{target.name}"
-        partial.mkdir()
+        partial = self.begin(step)
         try:
             write(partial)
-            _check_not_empty(partial, step)
-            sync_tree(partial)
-            if target.exists():
-                old = self.path / f"{_PARTIAL}old-{target.name}"
-                target.rename(old)
-                shutil.rmtree(old)
-            partial.rename(target)
+            self.settle(step)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+        return self.path_of(step)
+
+    def partial_of(self, step: int) -> Path:
+        """What the folder of a step is called until it is complete."""
+        return self.path / f"{_PARTIAL}{self.path_of(step).name}"
+
+    def begin(self, step: int) -> Path:
+        """An empty hidden folder, to be filled."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._remove_partial()
+        partial = self.partial_of(step)
+        partial.mkdir()
+        return partial
+
+    def settle(self, step: int, *, may_be_empty: bool = False) -> None:
+        """The folder is filled: sync it, and rename it into place."""
+        partial, target = self.partial_of(step), self.path_of(step)
+        if not may_be_empty:
+            _check_not_empty(partial, step)
+        sync_tree(partial)
+        if target.exists():
+            old = self.path / f"{_PARTIAL}old-{target.name}"
+            target.rename(old)
+            shutil.rmtree(old)
+        partial.rename(target)
         _sync(self.path)
-        return target
 
     def prune(self, keep: int = KEEP) -> bool:
         """Delete all but the newest, by the time they were made; whether there was anything to delete."""

@@ -72,6 +72,7 @@ class Session:
         self._reported: "tuple[int, dict[str, Any]]" = (-1, {})
         self._facts = Facts(monotonic_s)
         self._warned: "set[str]" = set()
+        self._leaves = (-1, False)  # the last step that processes have agreed on, and whether they leave after it
         folder = self._environment.get("ALLPASS_CHECKPOINT_DIR", LOCAL_CHECKPOINT_DIR)
         self._checkpoints = CheckpointFolder(Path(folder).absolute(), keep=self._environment.get("ALLPASS_RESUME_DIR"))
         self._metrics_file = Path(
@@ -213,16 +214,48 @@ class Session:
             return False
         return self._stop_requested or self._monotonic_s() - self._saved_at_s >= self._spacing.interval_s
 
-    def save(self, step: int, write: Callable[[Path], None], metrics: "Optional[dict[str, Any]]" = None) -> Path:
+    def save(
+        self,
+        step: int,
+        write: Callable[[Path], None],
+        metrics: "Optional[dict[str, Any]]" = None,
+        *,
+        part: bool = False,
+    ) -> Path:
         """Save a checkpoint and announce it; returns its folder, `step-00000040` in the checkpoint directory.
 
         `write(folder)` fills an empty folder. What it wrote is synced to disk and renamed into place, then the
         `checkpoint` line (with `metrics`) goes to the metrics file: a crash at any moment leaves the previous
         checkpoint the newest one. The newest two are kept. Saving the step that was saved last does nothing.
         Whatever `write` raises passes through, and no checkpoint appears. A save in the background is waited for.
+
+        `part`: this machine writes a part of it, and each of the others another one. Call it on every process at the
+        same step: a collective of torch.distributed. All processes of a machine write into one folder. Nothing is
+        announced unless all have written: where one raises, the others raise RuntimeError.
         """
         self._background.wait()
-        return self._save(step, write, metrics)
+        return self._save_part(step, write, metrics) if part else self._save(step, write, metrics)
+
+    def _save_part(self, step: int, write: Callable[[Path], None], metrics: "Optional[dict[str, Any]]") -> Path:
+        from allpass.training import parts  # it knows this module
+
+        step = int(step)
+        if self.saved_step == step and self._checkpoints.path_of(step).is_dir():
+            return self._checkpoints.path_of(step)
+        if metrics is None and self._reported[0] == step:
+            metrics = self._reported[1]
+        line = {"step": step, **self._numbers(metrics or {})}
+        line[parts.line_of(self._environment)] = self._checkpoints.path_of(step).name
+        began_s = self._monotonic_s()
+        folder = parts.write_part(self, self._checkpoints, step, write)
+        self._spacing.saved(self._monotonic_s() - began_s)
+        is_first = parts.is_first_of_machine(self._environment)
+        parts.announce(step, (lambda: self._append(line)) if is_first else None)
+        if is_first:
+            self._checkpoints.prune()
+        self.saved_step = step
+        self._saved_at_s = self._monotonic_s()
+        return folder
 
     def _save(self, step: int, write: Callable[[Path], None], metrics: "Optional[dict[str, Any]]") -> Path:
         step = int(step)
@@ -349,7 +382,7 @@ class Session:
         A stop that comes between `should_checkpoint` and this call is served one step later, so nothing is ever lost.
         Code 75 says "not finished": Allpass resumes the job from the checkpoint.
         """
-        if not self._stop_requested:
+        if not (self._leaves[1] if self._leaves[0] == step else self._stop_requested):
             return
         self._background.wait()  # it may be the one of this very step
         if self.saved_step != step:
@@ -358,6 +391,11 @@ class Session:
             print(f"allpass: stopped; go on with ALLPASS_RESUME_DIR={self._checkpoints.path_of(step)}", file=sys.stderr)
         sys.stdout.flush()
         raise SystemExit(EXIT_STOPPED)
+
+    def leaves_after(self, step: int, *, stops: bool) -> None:
+        """What all processes of a training have agreed on: whether they leave after this step. One that is asked to
+        stop right then goes on with the others, for one step more."""
+        self._leaves = (int(step), stops)
 
     def output_dir(self) -> Path:
         """The output directory, which exists."""

@@ -432,7 +432,8 @@ class UploadReply(Response):
 
 class CheckpointOpen(Message):
     """POST /checkpoints: open a manifest. Its pieces are pinned from now on. One of more than 10,000 files is told as
-    a `listing`, and has no `files`."""
+    a `listing`, and has no `files`. A `part` is what one machine of a job on several has written of it, and may have
+    none."""
 
     run_id: Id
     job_id: Id
@@ -440,16 +441,19 @@ class CheckpointOpen(Message):
     step: Count
     files: list[SavedFile] = Field(max_length=10_000)
     listing: Listing | None = None
+    part: Flag = False
     metrics: Annotated[dict[MetricName, Measurement], BeforeValidator(_with_short_names)] = Field(
         default_factory=dict, max_length=100
     )
 
 
 class CheckpointOpened(Response):
-    """Upload what `urls` names (sha256 -> URL), then POST /checkpoints/{checkpoint_id}/commit."""
+    """Upload what `urls` names (sha256 -> URL), then POST /checkpoints/{checkpoint_id}/commit. `part`: it was taken as
+    one; a server that does not say so knows no parts."""
 
     checkpoint_id: str
     urls: dict[str, str]
+    part: bool = False
 
 
 class CheckpointComing(Message):

@@ -23,8 +23,21 @@ class Meeting(Message):
 
 
 class GangSpec(Response):
-    """Of a job on several machines: how many there are, which one this is (0 leads), and where they meet."""
+    """Of a job on several machines: how many there are, which one this is (0 leads), and where they meet. `parts`: the
+    agents of all of them send parts of checkpoints; `part_step`: the step of which the first machine sends its own."""
 
     nodes: int
     rank: int
     meeting: Meeting | None = None
+    parts: bool = False
+    part_step: int | None = None
+
+
+class CheckpointCommitted(Response):
+    """Answer of POST /checkpoints/{checkpoint_id}/commit. It is a checkpoint, unless it is a part and those of the
+    machines `waits_for` are not stored yet; of `unheard` among them nothing is known. Commit it again to hear more.
+    `why`: it will never be one, in words for its owner."""
+
+    waits_for: list[int] = Field(default_factory=list)
+    unheard: list[int] = Field(default_factory=list)
+    why: str | None = None

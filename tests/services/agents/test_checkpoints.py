@@ -117,7 +117,7 @@ async def test_a_piece_that_vanished_after_it_was_noted_is_noticed(stage: Stage)
     again = (await open_one(stage, place, 2, entry("model", b"weights"))).json()
     assert (again["checkpoint_id"], list(again["urls"])) == (opened["checkpoint_id"], [sha(b"weights")])
     await stage.store(place, b"weights")
-    assert (await commit(stage, place, opened["checkpoint_id"])).status_code == 204
+    assert (await commit(stage, place, opened["checkpoint_id"])).status_code == 200
 
 
 async def test_a_size_that_is_not_the_stored_one_is_refused(stage: Stage) -> None:
@@ -148,11 +148,11 @@ async def test_opening_and_committing_may_be_repeated(stage: Stage) -> None:
     assert {answer.json()["checkpoint_id"] for answer in many} == {first.json()["checkpoint_id"]}
     await stage.store(place, b"one")
     done = await asyncio.gather(*(commit(stage, place, first.json()["checkpoint_id"]) for _ in range(6)))
-    assert {answer.status_code for answer in done} == {204}
+    assert {answer.status_code for answer in done} == {200}
     kinds = [event.kind for event in await stage.rows(job_events)]
     assert kinds.count("checkpoint_committed") == 1
     again = (await open_one(stage, place, 3, entry("a", b"one"))).json()
-    assert again == {"checkpoint_id": first.json()["checkpoint_id"], "urls": {}}
+    assert again == {"checkpoint_id": first.json()["checkpoint_id"], "urls": {}, "part": False}
 
 
 async def test_the_manifest_is_identified_by_its_canonical_bytes(stage: Stage) -> None:
@@ -233,8 +233,8 @@ async def test_a_commit_lets_go_of_what_the_jobs_rule_does_not_keep(
         body = {**place.writer(), "step": step, "files": [entry("model", data)], "metrics": {"loss": loss}}
         opened = (await stage.post(place, "/checkpoints", body)).json()
         await stage.store(place, data)
-        assert (await commit(stage, place, opened["checkpoint_id"])).status_code == 204
-        assert (await commit(stage, place, opened["checkpoint_id"])).status_code == 204
+        assert (await commit(stage, place, opened["checkpoint_id"])).status_code == 200
+        assert (await commit(stage, place, opened["checkpoint_id"])).status_code == 200
     assert [row.step for row in await stage.rows(checkpoints, state="committed")] == left
     for step in losses:
         body = {**place.job(), "sha256s": [sha(f"weights {step}".encode())]}

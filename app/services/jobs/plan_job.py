@@ -23,10 +23,10 @@ from app.core.memory.training import Method
 from app.core.model.offer import Offer
 from app.core.options import AskedJob, Option, OwnLayout, options_alone, options_for, stated_alone
 from app.core.policies.reasons import duration
-from app.core.throughput import Throughput, plain_gpu
+from app.core.throughput import Throughput
 from app.errors import InvalidInput
 from app.services.jobs.compose_job import deadline_ms
-from app.services.jobs.plan_machines import MachinesPlan, MachinesQuestion, plan_machines
+from app.services.jobs.plan_machines import MachinesPlan, MachinesQuestion, check_machines, narrowed, plan_machines
 
 PROFILE = DEFAULT.name
 _CHANGEABLE = ("method", "precision", "optimizer", "sequence")  # the rest follows from them, or is the plan's to choose
@@ -76,8 +76,8 @@ def plan_job(
 
     The first question about a model takes up to a second of computing, the next ones milliseconds: call it in a thread.
     """
-    _check_machines(asked)
-    offers = _narrowed(asked, offers)
+    check_machines(asked)
+    offers = narrowed(asked, offers)
     exact = None if asked.exact is None else exact_of(asked.exact)
     if exact is not None and asked.config is not None and not is_known(asked.config):
         return _plan_alone(asked, asked.config, exact, offers)
@@ -105,9 +105,9 @@ def plan_job(
     fits = bool(options) and options[0].verdict == "fits"
     machines = None
     if sites is not None:
-        there = roomy if roomy or host is None else tuple(each for each in offers if each.memory_bytes >= host)
-        asking = MachinesQuestion(wish, there, sites, *taught, asked.gpu_type, asked.gpu_count)
-        machines = plan_machines(asked, asking, options)
+        there = roomy or tuple(each for each in offers if each.memory_bytes >= (host or 0))
+        question = MachinesQuestion(wish, there, sites, *taught, asked.gpu_type, asked.gpu_count)
+        machines = plan_machines(asked, question, options)
     reason = _why(wish, options) if fits else _why_none(options, alone, gpus) + _left_out(len(known) - len(roomy), host)
     if nodes > 1:
         reason = "machines are not looked for here" if machines is None else machines.reason
@@ -124,28 +124,6 @@ def plan_job(
         host_bytes=host,
         machines=machines,
     )
-
-
-def _check_machines(asked: PlanRequest) -> None:
-    if asked.layout is not None and asked.gpu_count is not None:
-        raise InvalidInput(
-            f"gpu_count is {asked.gpu_count}, and layout has gpus, {asked.layout.gpus}: leave one of them out",
-            param="gpu_count",
-        )
-    if (asked.nodes or 1) > 1 and asked.config is not None and not is_known(asked.config):
-        raise InvalidInput(
-            f"nodes is {asked.nodes}, and the tables do not know this model: its memory is predicted on one GPU alone; "
-            "leave nodes out",
-            param="nodes",
-        )
-
-
-def _narrowed(asked: PlanRequest, offers: Iterable[Offer]) -> tuple[Offer, ...]:
-    """Those with the GPU that is asked for."""
-    if asked.gpu_type is None:
-        return tuple(offers)
-    wanted = plain_gpu(asked.gpu_type)
-    return tuple(offer for offer in offers if plain_gpu(offer.gpu_type) == wanted)
 
 
 def _chosen(own: OwnLayout | None) -> tuple[str, ...]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from allpass.wire.plan import PlanRequest
 from app.core.gang_sites import machines_in_words, place_in_words, why_not_all
 from app.core.machine_options import MOST_MACHINES, MachineOption, Sites, by_site, options_over
+from app.core.memory.architecture import is_known
 from app.core.memory.calibration import Calibrations
 from app.core.model.offer import Offer
 from app.core.options import AskedJob, Option
 from app.core.policies.reasons import duration
-from app.core.throughput import Throughput
+from app.core.throughput import Throughput, plain_gpu
+from app.errors import InvalidInput
 
 _GB = 1_000_000_000
 _NOT_KNOWN = (
@@ -50,6 +52,29 @@ class MachinesQuestion:
             wish = replace(wish, own=replace(wish.own, gpus=gpus))
         asked = (wish, nodes, self.offers, self.sites, self.throughput, self.calibrations)
         return options_over(*asked, gpu_count=self.gpu_count)
+
+
+def check_machines(asked: PlanRequest) -> None:
+    """Raises InvalidInput that names a field."""
+    if asked.layout is not None and asked.gpu_count is not None:
+        raise InvalidInput(
+            f"gpu_count is {asked.gpu_count}, and layout has gpus, {asked.layout.gpus}: leave one of them out",
+            param="gpu_count",
+        )
+    if (asked.nodes or 1) > 1 and asked.config is not None and not is_known(asked.config):
+        raise InvalidInput(
+            f"nodes is {asked.nodes}, and the tables do not know this model: its memory is predicted on one GPU alone; "
+            "leave nodes out",
+            param="nodes",
+        )
+
+
+def narrowed(asked: PlanRequest, offers: Iterable[Offer]) -> tuple[Offer, ...]:
+    """Those with the GPU that is asked for."""
+    if asked.gpu_type is None:
+        return tuple(offers)
+    wanted = plain_gpu(asked.gpu_type)
+    return tuple(offer for offer in offers if plain_gpu(offer.gpu_type) == wanted)
 
 
 def plan_machines(asked: PlanRequest, asking: MachinesQuestion, alone: Sequence[Option]) -> MachinesPlan | None:

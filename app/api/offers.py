@@ -43,11 +43,14 @@ async def get_offers(
         int | None, Query(ge=0, le=2**53, description="Micro-dollars per GPU and hour, at most", examples=[2_000_000])
     ] = None,
 ) -> Page[Offer]:
-    """As the providers last told, the cheapest per GPU first."""
+    """Those that your project may have, as the providers last told, the cheapest per GPU first."""
     oldest_ms = context.clock.now_ms() - context.settings.offers_gone_after_ms
     wanted = OfferFilter(gpu_type, tier, provider, max_price)
     async with context.database.transaction() as connection:
-        rows = await list_offers(connection, wanted, seen_since_ms=oldest_ms, after=_after(cursor), limit=limit + 1)
+        after, most = _after(cursor), limit + 1
+        rows = await list_offers(
+            connection, caller.project_id, wanted, seen_since_ms=oldest_ms, after=after, limit=most
+        )
         lists, shares = await dated_prices(connection), await shares_now(connection)
     return page(
         rows,

@@ -18,7 +18,7 @@ from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.run import RunState
 from app.db.offers.listed import replace_offers
-from app.db.tables import allocations, api_keys, jobs, ledger, nodes, runs
+from app.db.tables import allocations, api_keys, jobs, ledger, nodes, pools, runs
 from app.services.access.create_key import create_key
 from tests.api.builders import add_job, add_run
 from tests.api.conftest import Tenant, error_of
@@ -364,6 +364,23 @@ async def listed(tenant: Tenant, **query: Any) -> list[str]:
     response = await tenant.http.get("/v1/offers", params=query)
     assert response.status_code == 200, response.text
     return [one["offer_id"] for one in response.json()["data"]]
+
+
+async def test_offers_of_other_projects_are_not_there(
+    tenant: Tenant, stranger: Tenant, context: ApiContext, clock: ManualClock
+) -> None:
+    """Neither what is kept for another one, nor machines of a pool that is for another one: its launcher does not know
+    that."""
+    async with context.database.transaction() as connection:
+        for name, whose in (("theirs", [stranger.project_id]), ("ours", [tenant.project_id]), ("both", [])):
+            pool = {"name": name, "launcher": "slurm", "price_micros": 0, "projects": whose, "created_ms": 1}
+            await connection.execute(pools.insert().values(**pool))
+    own = {"tier": Tier.OWN, "provider": "slurm"}
+    shapes = (offer(f"in-{name}", 1_000_000, region=name, **own) for name in ("theirs", "ours", "both", "none"))
+    kept = offer("kept", 1_000_000, region="none", projects=(stranger.project_id,), **own)
+    await seen(context, "slurm", *shapes, kept, at_ms=clock.now_ms())
+    assert sorted(await listed(tenant)) == ["in-both", "in-none", "in-ours"]
+    assert sorted(await listed(stranger)) == ["in-both", "in-none", "in-theirs", "kept"]
 
 
 async def test_offers_are_listed_cheapest_per_gpu_first(

@@ -115,8 +115,9 @@ async def delete_oldest_parts(connection: AsyncConnection, row: PartRow, *, most
     """Of this machine only so many steps stay open: it has given up the others."""
     of = checkpoint_parts.c
     mine = (of.lead_run_id == row.lead_run_id) & (of.node_rank == row.rank)
-    kept = select(of.id).where(mine).order_by(of.opened_ms.desc(), of.step.desc()).limit(most)
-    await connection.execute(delete(checkpoint_parts).where(mine, of.id.not_in(kept), of.id != row.part_id))
+    newest = (of.opened_ms.desc(), of.step.desc())
+    old = select(of.id).where(mine, of.id != row.part_id).order_by(*newest).offset(most - 1)
+    await connection.execute(delete(checkpoint_parts).where(of.id.in_(old)))
 
 
 async def set_part_opened(connection: AsyncConnection, part_id: str, stored_bytes: int) -> None:

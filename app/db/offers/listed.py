@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any
 
-from sqlalchemy import delete, exists, or_, select
+from sqlalchemy import ColumnElement, delete, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
@@ -85,6 +85,12 @@ async def recent_offers(
     )
     read = (reading.of(offers.name, f"{row.provider}/{row.offer_id}", partial(read_offer, row.offer)) for row in rows)
     return tuple(sorted((offer for offer in read if offer is not None), key=lambda offer: offer.key))
+
+
+def is_for_project(project_id: str) -> ColumnElement[bool]:
+    """Of a row: whether it is for all projects, or for this one."""
+    projects = offers.c.offer["projects"].astext
+    return or_(func.coalesce(projects, "[]") == "[]", offers.c.offer.contains({"projects": [project_id]}))
 
 
 def read_offer(kept: Any) -> Offer:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, Row, and_, case, cast, func, or_, select
+from sqlalchemy import BigInteger, ColumnElement, Integer, Row, and_, case, cast, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
-from app.db.offers.listed import KNOWN_TIER, read_offer
-from app.db.tables import offers
+from app.db.offers.listed import KNOWN_TIER, is_for_project, read_offer
+from app.db.tables import offers, pools
 from app.db.unreadable import RowReading
 
 
@@ -42,16 +42,19 @@ class OfferFilter:
 
 async def list_offers(
     connection: AsyncConnection,
+    project_id: str,
     wanted: OfferFilter,
     *,
     seen_since_ms: int,
     after: tuple[int, str, str] | None,
     limit: int,
 ) -> list[OfferRow]:
-    """Offers seen since then, the cheapest per GPU first, of those behind `after` that can be read."""
+    """Offers seen since then that the project may have, the cheapest per GPU first, of those behind `after` that can be
+    read."""
     found: list[OfferRow] = []
     while True:
-        rows = await _some(connection, wanted, seen_since_ms=seen_since_ms, after=after, limit=limit - len(found))
+        left = limit - len(found)
+        rows = await _some(connection, project_id, wanted, seen_since_ms=seen_since_ms, after=after, limit=left)
         reading = RowReading()
         read = ((row, reading.of(offers.name, row.offer_id, partial(read_offer, row.offer))) for row in rows)
         found += [OfferRow(offer, row.gpu_price, row.seen_ms) for row, offer in read if offer is not None]
@@ -62,6 +65,7 @@ async def list_offers(
 
 async def _some(
     connection: AsyncConnection,
+    project_id: str,
     wanted: OfferFilter,
     *,
     seen_since_ms: int,
@@ -72,7 +76,9 @@ async def _some(
     counted = func.jsonb_typeof(columns.offer["gpu_count"]) == "number"
     gpus = func.greatest(1, case((counted, cast(columns.offer["gpu_count"].astext, Integer)), else_=1))
     gpu_price = cast((columns.price_micros_per_hour + gpus - 1) // gpus, BigInteger)
-    conditions: list[ColumnElement[bool]] = [KNOWN_TIER, columns.seen_ms >= seen_since_ms]
+    conditions: list[ColumnElement[bool]] = [
+        KNOWN_TIER, columns.seen_ms >= seen_since_ms, is_for_project(project_id), ~_is_of_others_pool(project_id)
+    ]  # fmt: skip
     if wanted.gpu_type is not None:
         conditions.append(func.lower(columns.offer["gpu_type"].astext) == wanted.gpu_type.lower())
     if wanted.tier is not None:
@@ -93,3 +99,12 @@ async def _some(
         .limit(limit)
     )
     return (await connection.execute(statement)).all()
+
+
+def _is_of_others_pool(project_id: str) -> ColumnElement[bool]:
+    """Launchers do not know whose the pool is in which they start machines."""
+    of = pools.c
+    its = and_(of.launcher == offers.c.provider, of.name == offers.c.offer["region"].astext)
+    return and_(
+        offers.c.tier == Tier.OWN, exists().where(its, func.cardinality(of.projects) > 0, ~of.projects.any(project_id))
+    )

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.pool import JOINED
-from app.db.offers.listed import IS_NETWORKED, KNOWN_TIER, read_offer
+from app.db.offers.listed import IS_NETWORKED, KNOWN_TIER, is_for_project, read_offer
 from app.db.offers.provider_states import rents_nothing
 from app.db.pools.hosts import HEARD_WITHIN_MS
 from app.db.pools.offers import launched_as_pools_have_it
@@ -46,7 +46,13 @@ async def plannable_offers(
     )
     listed = (  # without the offers themselves, which would be sorted with it
         select(of.provider, of.offer_id, of.tier, place.label("place"))
-        .where(KNOWN_TIER, of.seen_ms >= now_ms - max_age_ms, ~closed, _is_for(project_id), ~_is_of_gone_host(now_ms))
+        .where(
+            KNOWN_TIER,
+            of.seen_ms >= now_ms - max_age_ms,
+            ~closed,
+            is_for_project(project_id),
+            ~_is_of_gone_host(now_ms),
+        )
         .subquery()
     )
     same = (of.provider == listed.c.provider, of.offer_id == listed.c.offer_id)
@@ -70,12 +76,6 @@ async def plannable_offers(
     found = await launched_as_pools_have_it(connection, found, now_ms=now_ms, reading=reading)
     its = (offer for offer in found if not offer.projects or project_id in offer.projects)
     return Plannable(tuple(sorted(its, key=lambda offer: offer.key)), known)
-
-
-def _is_for(project_id: str) -> ColumnElement[bool]:
-    """Of a row: whether it is for all projects, or for this one."""
-    projects = offers.c.offer["projects"].astext
-    return or_(func.coalesce(projects, "[]") == "[]", offers.c.offer.contains({"projects": [project_id]}))
 
 
 def _is_of_gone_host(now_ms: int) -> ColumnElement[bool]:

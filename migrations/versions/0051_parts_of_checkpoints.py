@@ -1,6 +1,6 @@
 """Parts of checkpoints, of which each machine of a job on several writes one
 
-Revision: 0052, after 0050
+Revision: 0051, after 0050
 
 An older release knows of no part, and its server takes none: what was open is never completed, and is written anew by
 the next run. Its collector may delete pieces of open parts; a server of this release asks the store for all of them
@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
-revision = "0052"
+revision = "0051"
 down_revision = "0050"
 branch_labels = None
 depends_on = None

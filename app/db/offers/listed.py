@@ -109,9 +109,9 @@ async def hosts_on_trial(connection: AsyncConnection) -> frozenset[tuple[str, st
     """Provider and host of each node that is to come up on a single host: two rents of one may both be answered with
     yes, and all but one never start. And of each that is held by a bid of ours, which a rent of the same host, on
     demand or by a higher bid, would end."""
-    ours = is_bid() & nodes.c.state.not_in(GONE_NODE_STATES)
+    there = nodes.c.host != "", nodes.c.state.not_in(GONE_NODE_STATES)
     rows = await connection.execute(
-        select(nodes.c.provider, nodes.c.host).where(nodes.c.host != "", or_(nodes.c.state.in_(_ON_TRIAL), ours))
+        select(nodes.c.provider, nodes.c.host).where(*there, or_(nodes.c.state.in_(_ON_TRIAL), is_bid()))
     )
     return frozenset((provider, host) for provider, host in rows)
 

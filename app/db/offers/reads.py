@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, Row, and_, case, cast, exists, func, or_, select
+from sqlalchemy import BigInteger, ColumnElement, Integer, Row, all_, and_, case, cast, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.node import Tier
@@ -106,5 +106,6 @@ def _is_of_others_pool(project_id: str) -> ColumnElement[bool]:
     of = pools.c
     its = and_(of.launcher == offers.c.provider, of.name == offers.c.offer["region"].astext)
     return and_(
-        offers.c.tier == Tier.OWN, exists().where(its, func.cardinality(of.projects) > 0, ~of.projects.any(project_id))
+        offers.c.tier == Tier.OWN,
+        exists().where(its, func.cardinality(of.projects) > 0, all_(of.projects) != project_id),
     )

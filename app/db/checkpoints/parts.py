@@ -116,9 +116,8 @@ async def delete_oldest_parts(connection: AsyncConnection, row: PartRow, *, most
     of = checkpoint_parts.c
     mine = (of.lead_run_id == row.lead_run_id) & (of.node_rank == row.rank)
     newest = (of.opened_ms.desc(), of.step.desc())
-    others = (mine, of.id != row.part_id)
-    is_old = of.id.in_(select(of.id).where(*others).order_by(*newest).offset(most - 1))
-    await connection.execute(delete(checkpoint_parts).where(is_old))
+    old = select(of.id).where(mine, of.id != row.part_id).order_by(*newest).offset(most - 1).subquery()
+    await connection.execute(delete(checkpoint_parts).where(of.id.in_(select(old.c.id))))
 
 
 async def set_part_opened(connection: AsyncConnection, part_id: str, stored_bytes: int) -> None:

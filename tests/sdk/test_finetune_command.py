@@ -108,6 +108,15 @@ def test_it_can_be_planned_first(live: FakeService) -> None:
     assert (asked.model, asked.method, asked.batch, asked.sequence) == ("org/llama-3-8b", "lora", 16, 1024)
     assert (asked.rank, asked.steps, asked.soft_deadline) == (8, 9, "6h")
     assert asked.layout == OwnLayout()
+    assert asked.gpu_type is None
+
+
+def test_it_is_planned_for_the_gpu_that_is_named(live: FakeService) -> None:
+    """The plan is of the very job that would be sent."""
+    done = call("org/llama-3-8b", "support.jsonl", "--plan", "--gpu", "L40S:2")
+    assert (done.exit_code, done.stderr) == (0, "")
+    (asked,) = live.planned
+    assert (asked.gpu_type, asked.layout, asked.nodes) == ("L40S", OwnLayout(gpus=2), None)
     Path("base").mkdir()
     Path("base/config.json").write_text('{"model_type": "llama", "hidden_size": 64}')
     assert call("base", "support.jsonl", "--plan", "--method", "full", "--json").exit_code == 0

@@ -222,7 +222,6 @@ def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
     """The very training that would be submitted, as a question."""
     recipe, model, told = packed.recipe, packed.template.model, packed.template.training
     gpus, nodes = packed.template.gpu, packed.template.nodes
-    on_several = {"nodes": nodes, **({} if gpus.type is None else {"gpu_type": gpus.type})}
     shape = None if model is None else model.config
     return {
         **({"model": recipe.model} if shape is None else {"config": {**shape, "_name_or_path": recipe.model}}),
@@ -232,7 +231,8 @@ def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
         "precision": "amp_bf16" if recipe.numbers == "autocast" else recipe.numbers,
         "layout": {**recipe.chosen_cut, **({} if gpus.count == 1 else {"gpus": gpus.count})},
         "steps": packed.total_steps,
-        **({} if nodes == 1 else on_several),
+        **({} if nodes == 1 else {"nodes": nodes}),
+        **({} if gpus.type is None else {"gpu_type": gpus.type}),
         **({} if told.row_tokens is None else {"row_tokens": told.row_tokens}),
         **({} if told.precision_by_gpu is None else {"precision_by_gpu": told.precision_by_gpu}),
         **({} if recipe.method == "full" else {"rank": recipe.lora_rank, "adapter_dropout": recipe.lora_dropout}),

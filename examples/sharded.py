@@ -1,73 +1,81 @@
-"""A model that no machine has as a whole: FSDP2 over all processes, and checkpoints in parts, one of each machine.
+"""Several processes, one per GPU, each with a part of the model (FSDP2): a training that moves as a whole.
 
-    allpass run examples/sharded.py --nodes 2
+Started as a plain script, it starts itself again under torchrun. On a machine without GPUs the processes talk by gloo.
 
-`torch.distributed.checkpoint` writes what each process has, and reads it back for any number of processes.
+Parameters: steps (60), processes (as many as GPUs), hidden (64), lr (1e-2), seed (0), step_ms (0).
 """
 
 import os
+import sys
 import time
-from pathlib import Path
 
-from allpass import training  # first: from here on a request to stop is served at a step
-
-# isort: split
-import torch
-import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.distributed.fsdp import fully_shard
-
-settings = training.parameters(steps=200, batch=8, width=16, learning_rate=0.05, step_ms=0)
-if "RANK" not in os.environ:  # one process, by itself
-    os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29501")
-dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-rank, world = dist.get_rank(), dist.get_world_size()
-device = "cpu"
-if torch.cuda.is_available():
-    device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-    torch.cuda.set_device(device)
-torch.manual_seed(0)
-torch.set_num_threads(1)
-width, batch = settings["width"], settings["batch"]
-model = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Tanh(), torch.nn.Linear(width, 1)).to(device)
-goal = torch.randn(width, 1).to(device)
-fully_shard(model, mesh=dist.device_mesh.init_device_mesh(device.partition(":")[0], (world,)))
-optimizer = torch.optim.AdamW(model.parameters(), lr=settings["learning_rate"])
+from allpass import training
 
 
-def state() -> "dict[str, object]":
-    weights, moments = get_state_dict(model, optimizer)
-    return {"model": weights, "optimizer": moments}
+def under_torchrun(processes):
+    """Become torchrun, which starts this script once per process and passes SIGTERM on to all of them."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    own_port = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    os.execv(sys.executable, [*command, *own_port, __file__])  # noqa: S606 - ourselves again
 
 
-def write(folder: Path) -> None:
-    dcp.save(state(), checkpoint_id=str(folder))
+def main():
+    options = training.parameters(steps=60, processes=0, hidden=64, lr=1e-2, seed=0, step_ms=0)
+    if "RANK" not in os.environ:
+        gpus_given = os.environ.get("CUDA_VISIBLE_DEVICES", "").count(",") + 1
+        under_torchrun(options["processes"] or gpus_given)
 
+    import torch
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
 
-done = 0
-resume = training.resume()
-if resume is not None:  # every machine has all parts
-    saved = state()
-    dcp.load(saved, checkpoint_id=str(resume.path))
-    set_state_dict(model, optimizer, model_state_dict=saved["model"], optim_state_dict=saved["optimizer"])
-    done = resume.step
-print(f"process {rank} of {world} begins after step {done}", flush=True)
+    from allpass.training.torch_checkpoints import Checkpoints
 
-for step in range(done + 1, settings["steps"] + 1):
-    rows = torch.randn(batch, width, generator=torch.Generator().manual_seed(step))[rank::world].to(device)
-    loss = torch.nn.functional.mse_loss(model(rows), rows @ goal)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    total = loss.detach().clone()
-    dist.all_reduce(total)
+    gpus = torch.cuda.device_count()
+    kind, backend = ("cuda", "nccl") if gpus else ("cpu", "gloo")
+    torch.set_num_threads(1)
+    if gpus:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    distributed.init_process_group(backend)
+    rank = distributed.get_rank()
+    mesh = init_device_mesh(kind, (distributed.get_world_size(),))
+
+    torch.manual_seed(options["seed"])  # the same weights everywhere
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, options["hidden"]),
+        torch.nn.Tanh(),
+        torch.nn.Dropout(0.1),
+        torch.nn.Linear(options["hidden"], 1),
+    ).to(kind)
+    for layer in (model[0], model[3]):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options["lr"])
+    torch.manual_seed(1000 * options["seed"] + rank)  # another dropout and other data in each process
+
+    checkpoints = Checkpoints(model, optimizer=optimizer)
+    state = checkpoints.resume()
+    for step in range(state.step + 1 if state else 1, options["steps"] + 1):
+        inputs = torch.randn(16, 8, device=kind)
+        loss = (model(inputs) - inputs.prod(dim=1, keepdim=True)).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        mean = loss.detach().clone()
+        distributed.all_reduce(mean)
+        if rank == 0:
+            training.report(step, loss=mean / distributed.get_world_size())
+        checkpoints.after_step(step)
+        time.sleep(options["step_ms"] / 1000)
+    checkpoints.finish()
+    weights = {name: value.full_tensor().cpu() for name, value in model.state_dict().items()}
     if rank == 0:
-        training.report(step, loss=float(total) / world)
-    time.sleep(settings["step_ms"] / 1000)
-    if training.should_checkpoint_together(step):
-        training.save(step, write=write, part=True)
-    training.exit_if_stopping(step)
+        torch.save(weights, training.output_dir() / "model.pt")
+    distributed.destroy_process_group()
+    if backend == "gloo":  # its threads let go of the last tensors a moment later; who ends before that is aborted
+        time.sleep(1.0)
 
-dist.barrier()
-dist.destroy_process_group()
+
+if __name__ == "__main__":
+    main()

@@ -203,7 +203,7 @@ def test_a_drained_host_is_left_by_the_whole_job(lab: Lab, alone: dict[int, floa
 def test_parts_of_both_machines_are_one_checkpoint(lab: Lab, tmp_path: Path) -> None:
     """Paused and resumed, and once more after the process of one is killed: bit for bit, from the files of both."""
     template = {"nodes": 2, "checkpoint_interval_s": 1}
-    job = lab.service.submit("sharded.py", {"steps": 80, "step_ms": 50}, **template)
+    job = lab.service.submit("sharded_machines.py", {"steps": 80, "step_ms": 50}, **template)
     lab.running(job)
     job.pause()
     lab.service.wait_for(job, "a pause", lambda info: info.status == "paused")
@@ -217,7 +217,7 @@ def test_parts_of_both_machines_are_one_checkpoint(lab: Lab, tmp_path: Path) -> 
     told = [event.message for event in job.events() if event.kind == "checkpoint_committed"]
     assert told and all("in parts of 2 machines" in one for one in told)
     assert "checkpoint_refused" not in {event.kind for event in job.events()}, lab.service.story(job)
-    assert losses(job) == losses_of_two(tmp_path, 80, "sharded.py")
+    assert losses(job) == losses_of_two(tmp_path, 80, "sharded_machines.py")
 
 
 def test_the_code_of_a_further_machine_that_fails_ends_the_job_with_its_words(lab: Lab, tmp_path: Path) -> None:

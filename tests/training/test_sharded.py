@@ -21,7 +21,7 @@ from allpass.training.session import EXIT_STOPPED, Session
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(300)]
 REPOSITORY = Path(__file__).resolve().parents[2]
-EXAMPLE = REPOSITORY / "examples" / "sharded.py"
+EXAMPLE = REPOSITORY / "examples" / "sharded_machines.py"
 STEPS = 40
 
 
@@ -185,6 +185,54 @@ def test_where_one_cannot_write_nobody_announces_the_step(tmp_path: Path) -> Non
         assert "again: step-00000006" in both.output(rank), "a step that is saved is not saved again"
 
 
+HELPED = """
+import os, signal
+from allpass import training
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from allpass.training.torch_checkpoints import Checkpoints
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1))
+fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cpu", (2,)))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+torch.manual_seed(rank)
+checkpoints = Checkpoints(model, optimizer=optimizer)
+state = checkpoints.resume()
+for step in range(state.step + 1 if state else 1, 21):
+    loss = (model(torch.randn(4, 8)) - 1.0).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    total = loss.detach().clone()
+    dist.all_reduce(total)
+    if rank == 0:
+        training.report(step, loss=float(total))
+    if rank == 1 and os.environ.get("STOPS_AT") == str(step):
+        os.kill(os.getpid(), signal.SIGTERM)
+    checkpoints.after_step(step, data={"seen": step})
+checkpoints.finish()
+dist.destroy_process_group()
+"""
+
+
+def test_checkpoints_beside_a_training_are_in_parts_as_well(tmp_path: Path) -> None:
+    """`Checkpoints` on two machines, one of which is asked to stop: weights and random generators of both, bit for
+    bit."""
+    script = tmp_path / "helped.py"
+    script.write_text(HELPED)
+    whole = Processes(tmp_path / "whole", 2, script).end(0, 0)
+    first = Processes(tmp_path / "first", 2, script, STOPS_AT="9").end(EXIT_STOPPED, EXIT_STOPPED)
+    assert first.saved(0) == first.saved(1) == [9]
+    kinds = ("json", "safetensors")
+    names = {f"training_state-{rank}-of-2.{kind}" for rank in (1, 2) for kind in kinds}
+    assert {path.name for path in first.union().iterdir()} == names
+    again = Processes(tmp_path / "again", 2, script, ALLPASS_RESUME_DIR=str(first.union())).end(0, 0)
+    assert first.losses() | again.losses() == whole.losses()
+    assert not first.losses().keys() & again.losses().keys()
+
+
 # Without torch
 
 
@@ -209,6 +257,23 @@ def test_a_script_without_torch_saves_a_part_on_each_machine(tmp_path: Path) -> 
     second = session(tmp_path, ALLPASS_NODES="2", ALLPASS_PARTS="1", LOCAL_RANK="1")
     with pytest.raises(RuntimeError, match="call it on the first process of each machine"):
         second.save(6, lambda into: None, part=True)
+
+
+def test_a_full_disk_costs_the_checkpoint_unless_it_is_the_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of `Checkpoints`: the next one is tried. Whoever was asked to leave does not leave without."""
+
+    def write(folder: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    alone = session(tmp_path)
+    alone.save_parts(3, write)
+    assert "the checkpoint of step 3 was not saved: [Errno 28]" in capsys.readouterr().err
+    assert alone.saved_step != 3
+    alone.request_stop()
+    with pytest.raises(OSError, match="No space left"):
+        alone.save_parts(4, write)
 
 
 def test_on_one_machine_a_part_is_the_whole_and_not_empty(tmp_path: Path) -> None:

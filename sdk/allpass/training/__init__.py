@@ -25,7 +25,7 @@ PyTorch scripts do it in fewer lines, beside the training, with `allpass.trainin
 The helpers serve the one process that reports and saves. In a distributed script call them on rank 0, and
 `stop_together` on every rank at each step: see `examples/two_machines.py`. Where each process saves what it has (FSDP,
 `torch.distributed.checkpoint`), call `should_checkpoint_together` and `save(..., part=True)` on every rank: see
-`examples/sharded.py`.
+`examples/sharded_machines.py`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 PART = "checkpoint_part"  # a line of the metrics file; `checkpoint` is one that is whole
 
 
+class PartNotWritten(RuntimeError):
+    """Of a step that is no checkpoint: another process has failed to write what it has of it."""
+
+
 def is_first_of_machine(environment: Mapping[str, str]) -> bool:
     """Whether this process makes the folder of its machine, and announces it."""
     return environment.get("LOCAL_RANK", "0") == "0"
@@ -38,7 +42,7 @@ def line_of(environment: Mapping[str, str]) -> str:
 
 def write_part(session: "Session", folders: CheckpointFolder, step: int, write: Callable[[Path], None]) -> Path:
     """Have every process write into the folder of its machine, and give that its name once all have. Raises what
-    `write` raised here, or RuntimeError where it was another process."""
+    `write` raised here, or PartNotWritten where it was another process."""
     environment = session.environment
     is_first = is_first_of_machine(environment)
     if not is_first and not are_many():
@@ -75,7 +79,7 @@ def _all(step: int, work: "Optional[Callable[[], Any]]") -> None:
     if error is not None:
         raise error
     if failed:
-        raise RuntimeError(
+        raise PartNotWritten(
             f"another process of this training could not write its part of the checkpoint of step {step}: its log says "
             "why"
         )

@@ -236,6 +236,20 @@ class Session:
         self._background.wait()
         return self._save_part(step, write, metrics) if part else self._save(step, write, metrics)
 
+    def save_parts(self, step: int, write: Callable[[Path], None], metrics: "Optional[dict[str, Any]]" = None) -> None:
+        """As `save(part=True)`; but a disk that is full on one of the machines only costs the checkpoint, unless a stop
+        was asked for: it is told on stderr, and the next one is tried."""
+        from allpass.training.parts import PartNotWritten
+
+        try:
+            self.save(step, write, metrics, part=True)
+        except (OSError, PartNotWritten) as error:
+            is_full = not isinstance(error, OSError) or error.errno == errno.ENOSPC
+            if self._stop_requested or not is_full:
+                raise
+            self._warn_once("disk", f"the checkpoint of step {step} was not saved: {error}")
+            self._saved_at_s = self._monotonic_s()
+
     def _save_part(self, step: int, write: Callable[[Path], None], metrics: "Optional[dict[str, Any]]") -> Path:
         from allpass.training import parts  # it knows this module
 

@@ -15,8 +15,9 @@ random generator, and `data`, which says where in the data set the training is. 
 copy in memory only; the file is written and uploaded while the next steps run. Where the host has no memory to spare
 for such copies (a full fine-tuning), the training waits until the file is written, tensor by tensor.
 
-Several processes (torchrun on one machine) each save what they have: parameters that are spread over them (FSDP2), and
-their own random generators. All of them call everything here.
+Several processes each save what they have: parameters that are spread over them (FSDP2), and their own random
+generators. All of them call everything here. Of a job on several machines each machine's files are a part of the
+checkpoint, and the training waits until all have written.
 """
 
 from __future__ import annotations
@@ -116,7 +117,9 @@ class Checkpoints:
             due = session.saved_step != step
             session.finish_saving()
             self._ranks.meet()  # nobody takes away what another one still collects
-        if due and (stop or not busy or not self._ranks.are_many):
+        if due and self._is_in_parts:
+            session.save_parts(step, self._writing(step, data), metrics)
+        elif due and (stop or not busy or not self._ranks.are_many):
             prepare = self._preparing(step, data)
             session.save_soon(step, prepare, metrics, announced=self._ranks.own == 0)
             if not self._copies_fit:
@@ -130,28 +133,45 @@ class Checkpoints:
         checkpoint and is told. A stop that was asked for meanwhile is served."""
         session = self._session
         session.finish_saving()
-        session.save_soon(step, self._preparing(step, data), metrics, announced=self._ranks.own == 0)
-        session.finish_saving()
+        if self._is_in_parts:
+            session.save_parts(step, self._writing(step, data), metrics)
+        else:
+            session.save_soon(step, self._preparing(step, data), metrics, announced=self._ranks.own == 0)
+            session.finish_saving()
         session.exit_if_stopping(step)
 
     def finish(self) -> None:
         """Return when the last save is through: call it after the loop, before results are written."""
         self._session.finish_saving()
 
+    @property
+    def _is_in_parts(self) -> bool:
+        """Whether the files of some processes are on other machines."""
+        return self._ranks.are_many and int(self._session.environment.get("ALLPASS_NODES", "1")) > 1
+
+    def _writing(self, step: int, data: Any) -> Callable[[Path], None]:
+        def write(folder: Path) -> None:
+            _await_gpus()
+            save_tree(folder, self._tree(step, data), self._ranks.file_name())
+
+        return write
+
+    def _tree(self, step: int, data: Any) -> "dict[str, Any]":
+        tree = training_tree(
+            step=step,
+            weights=trainable_weights(self._model),
+            optimizer=self._optimizer,
+            scheduler=self._scheduler,
+            scaler=self._scaler,
+            data=data,
+        )
+        if self._accumulated:
+            tree["gradients"] = {name: one.grad for name, one in self._model.named_parameters() if one.grad is not None}
+        return tree
+
     def _preparing(self, step: int, data: Any) -> Callable[[], Snapshot]:
         def prepare() -> Snapshot:
-            tree = training_tree(
-                step=step,
-                weights=trainable_weights(self._model),
-                optimizer=self._optimizer,
-                scheduler=self._scheduler,
-                scaler=self._scaler,
-                data=data,
-            )
-            if self._accumulated:
-                tree["gradients"] = {
-                    name: one.grad for name, one in self._model.named_parameters() if one.grad is not None
-                }
+            tree = self._tree(step, data)
             if self._has_room_for(tree):
                 return _Copied(step, self._ranks, *self._copies.take(tree))
             _await_gpus()

@@ -29,11 +29,12 @@ from app.core.model.pool import JOINED
 from app.core.model.snapshot import JobView, Snapshot
 from app.core.pools import offers_of
 from app.core.set_aside import SetAside
+from app.core.topology import domains_of
 from app.db.connection import Connection
 from app.db.decisions.enactment import set_wait_reasons
 from app.db.pools.hosts import seen_hosts
 from app.db.pools.pools import read_pools
-from app.db.pools.switches import switches_of_hosts
+from app.db.pools.switches import racks_and_switches
 from app.db.runs.members import gang_nodes
 
 _AT_ONCE = 100
@@ -75,8 +76,8 @@ class GangPlacer:
             rented = await gang_nodes(connection, {job.job_id for job in gangs})
             pools = await _empty_pools(connection, snapshot.now_ms) if _any_waits_long(gangs, snapshot.now_ms) else []
             waits = any(job.state in PLACEABLE_JOB_STATES for job in gangs)
-            switches = await switches_of_hosts(connection) if waits else {}
-        known = partial(gather, rented=rented, resting=self._resting(), pools=pools, switches=switches, asides=asides)
+            domains = domains_of(await racks_and_switches(connection)) if waits else {}
+        known = partial(gather, rented=rented, resting=self._resting(), pools=pools, domains=domains, asides=asides)
         gathered = await asyncio.to_thread(self._gather, snapshot, gangs, known)
         self.wake_at_ms, self.kept_hosts = gathered.wake_at_ms, gathered.kept_hosts
         self.lacking = gathered.lacking

@@ -9,11 +9,12 @@ from app.core.market import kind_fits
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, NodeView
-from app.core.topology import complete
+from app.core.topology import Domain, complete_nested
 
 Site = tuple[str, Tier, str, str]  # provider, tier, region, kind of GPU
 _TIERS = (Tier.OWN, Tier.MARKETPLACE, Tier.CONVENTIONAL)
 _MOST_NAMED = 4
+_UNSAID: Domain = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class GangRental:
     offers: tuple[Offer, ...]
     has: tuple[NodeView, ...]
     hourly_micros: int
-    spread: float = 0.0  # over switches, as entropy
+    spread: float = 0.0  # over racks and switches (`app.core.topology.spread`)
 
     @property
     def rank(self) -> tuple[int, int, int, float, Site]:
@@ -66,25 +67,25 @@ def cheapest(offers: Iterable[Offer], missing: int) -> list[Offer] | None:
 
 
 def tightest(
-    offers: Iterable[Offer], has: Mapping[str, int], missing: int, switches: Mapping[str, str]
+    offers: Iterable[Offer], has: Mapping[Domain, int], missing: int, domains: Mapping[str, Domain]
 ) -> list[Offer] | None:
-    """Of hosts under as few switches as can be, each once; under each switch the first that are offered. `has`: how
-    many machines the job has under each. None where no host says its switch."""
-    by_switch: dict[str, dict[str, Offer]] = {}
+    """Of hosts under as few switches as can be, and in as few racks, each once; under each switch the first that are
+    offered. `has`: how many machines the job has under each. None where no host says where it is."""
+    by_switch: dict[Domain, dict[str, Offer]] = {}
     for offer in offers:
         if offer.host:
-            by_switch.setdefault(switch_of(offer.host, switches), {}).setdefault(offer.host, offer)
-    if not switches or len(by_switch) < 2:
+            by_switch.setdefault(domain_of(offer.host, domains), {}).setdefault(offer.host, offer)
+    if not domains or len(by_switch) < 2:
         return None
-    taken = complete({switch: len(hosts) for switch, hosts in by_switch.items()}, has, missing)
+    taken = complete_nested({switch: len(hosts) for switch, hosts in by_switch.items()}, has, missing)
     if taken is None:
         return None
     return [offer for switch, number in taken.items() for offer in [*by_switch[switch].values()][:number]]
 
 
-def switch_of(host: str, switches: Mapping[str, str]) -> str:
-    """Of a host as offers name it; hosts that do not say it are taken to be under one."""
-    return switches.get(host.partition("/")[0], "")
+def domain_of(host: str, domains: Mapping[str, Domain]) -> Domain:
+    """Of a host as offers name it; hosts of which nobody says it are taken to be under one switch."""
+    return domains.get(host.partition("/")[0], _UNSAID)
 
 
 def machines_in_words(nodes: int, gpus: int, gpu_type: str | None) -> str:

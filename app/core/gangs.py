@@ -20,10 +20,10 @@ from app.core.gang_sites import (
     GangRental,
     Site,
     cheapest,
+    domain_of,
     has_room,
     machines_in_words,
     site_of,
-    switch_of,
     tightest,
     why_not_all,
 )
@@ -35,7 +35,7 @@ from app.core.model.plan import AssignGang, GangPlace, ProvisionGang, Release
 from app.core.model.snapshot import JobView, NodeView, Snapshot, versions_of
 from app.core.policies.reasons import duration
 from app.core.set_aside import SetAside, less
-from app.core.topology import allocate, entropy
+from app.core.topology import Domain, complete_nested, spread
 
 MOST_PLACED = 100  # jobs that machines are looked for in one decision: who comes after them comes in the next
 MOST_NODES = 64  # of one job, whatever its row says
@@ -107,18 +107,18 @@ def gather(
     resting: Mapping[str, int] | None = None,
     pools: Sequence[EmptyPool] = (),
     patience_ms: int = RESERVE_AFTER_MS,
-    switches: Mapping[str, str] | None = None,
+    domains: Mapping[str, Domain] | None = None,
     asides: Sequence[SetAside] = (),
 ) -> GatheredGangs:
     """Decide on all jobs on several machines. `rented`: the machines that were rented for them. `resting`: jobs that
     rent nothing before a moment, as they could not have all of theirs. `pools`: of whose hosts some may be kept for who
-    has waited for `patience_ms`. `switches`: which one each own host is under, by its id; hosts that are not there are
-    taken to be under one. Machines are taken from as few switches as can be (`app.core.topology`). `asides`: what
-    others leave, or have left, for some of these jobs."""
+    has waited for `patience_ms`. `domains`: rack and switch of each own host, by its id; hosts that are not there are
+    taken to be under one. Machines are taken from as few racks and switches as can be (`app.core.topology`). `asides`:
+    what others leave, or have left, for some of these jobs."""
     gangs = [job for job in snapshot.jobs if is_gang(job)]
     if not gangs:
         return GatheredGangs(snapshot)
-    gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms, switches or {}, asides)
+    gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms, domains or {}, asides)
     held = {job_id for run in snapshot.runs for job_id in run.job_ids}
     waiting = [job for job in gangs if job.job_id not in held and job.state in PLACEABLE_JOB_STATES and not job.leaving]
     waiting.sort(key=queue.edf_key)
@@ -143,7 +143,7 @@ class _Gathering:
         resting: Mapping[str, int],
         pools: Sequence[EmptyPool],
         patience_ms: int,
-        switches: Mapping[str, str],
+        domains: Mapping[str, Domain],
         asides: Sequence[SetAside],
     ) -> None:
         self._seen = snapshot
@@ -152,7 +152,7 @@ class _Gathering:
         self._resting = resting
         self._pools = {pool.name: pool for pool in pools}  # those that have not kept hosts for anybody
         self._patience_ms = patience_ms
-        self._switches = switches
+        self._domains = domains
         self._host_of = {one.node_id: one.host for one in rented}  # as offers name it
         self._nodes = {node.node_id: node for node in snapshot.nodes}
         self._occupied = {run.node_id for run in snapshot.runs}
@@ -256,11 +256,11 @@ class _Gathering:
         return True
 
     def _closest(self, nodes: Sequence[NodeView], number: int) -> list[NodeView]:
-        """So many of them, under as few switches as can be. Neighbours by rank are under one."""
-        by_switch: dict[str, list[NodeView]] = {}
+        """So many of them, as close as can be. Neighbours by rank are under one switch."""
+        by_switch: dict[Domain, list[NodeView]] = {}
         for node in nodes:
-            by_switch.setdefault(switch_of(self._host_of.get(node.node_id, ""), self._switches), []).append(node)
-        taken = allocate({switch: len(under) for switch, under in by_switch.items()}, number) or {}
+            by_switch.setdefault(domain_of(self._host_of.get(node.node_id, ""), self._domains), []).append(node)
+        taken = complete_nested({switch: len(under) for switch, under in by_switch.items()}, {}, number) or {}
         return [node for switch in sorted(taken) for node in by_switch[switch][: taken[switch]]]
 
     def _sites(self, job: JobView, own: Sequence[GangNode]) -> list[Site]:
@@ -282,12 +282,12 @@ class _Gathering:
         hosts = {one.host for one in own if one.host}
         there = [one for one in self._by_site.get(site, ()) if self._suits(job, one) and one.host not in hosts]
         hosts_of = (self._host_of.get(one.node_id, "") for one in counts)
-        has = Counter(switch_of(host, self._switches) for host in hosts_of if host)
-        for taken in (tightest(there, has, missing, self._switches), cheapest(there, missing)):
+        has = Counter(domain_of(host, self._domains) for host in hosts_of if host)
+        for taken in (tightest(there, has, missing, self._domains), cheapest(there, missing)):
             hourly = sum(one.price_per_hour.micros for one in (*(taken or ()), *counts))
             if taken and self._may_pay(job, taken, hourly):
-                under = has + Counter(switch_of(one.host, self._switches) for one in taken if one.host)
-                return GangRental(site, tuple(taken), tuple(counts), hourly, entropy(under.values()))
+                under = has + Counter(domain_of(one.host, self._domains) for one in taken if one.host)
+                return GangRental(site, tuple(taken), tuple(counts), hourly, spread(under))
         return None
 
     def _is_useful(self, job: JobView, node: NodeView, joins: Collection[str]) -> bool:

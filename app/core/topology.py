@@ -10,8 +10,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+Domain = tuple[str, ...]  # from the top level down, e.g. a rack and a switch in it; empty names where nobody says it
+K = TypeVar("K", str, Domain)
 
 _MOST_FIRSTS = 16
+_MOST_GROUPS = 16
 
 
 def entropy(taken: Iterable[int]) -> float:
@@ -40,7 +45,68 @@ def allocate(free_gpus: Mapping[str, int], gpus: int, most_of_one: int | None = 
     return taken
 
 
-def complete(free: Mapping[str, int], has: Mapping[str, int], missing: int) -> dict[str, int] | None:
+def spread(taken: Mapping[Domain, int]) -> float:
+    """Of what is taken under each: the entropy of each level, added up. 0.0 where all is under one switch."""
+    depth = max(map(len, taken), default=0)
+    return sum(entropy(_by_level(taken, level).values()) for level in range(1, depth + 1))
+
+
+def domains_of(said: Mapping[str, tuple[str, str]]) -> dict[str, Domain]:
+    """Rack and switch of each host, of which its owner has said one or both. A switch is in one rack: in the one that
+    most of its hosts name, so that a host that names none, or another one, does not tear it apart. Ties by name."""
+    named: dict[str, Counter[str]] = {}
+    for rack, switch in said.values():
+        if rack and switch:
+            named.setdefault(switch, Counter())[rack] += 1
+    racks = {switch: min(counts, key=lambda rack: (-counts[rack], rack)) for switch, counts in named.items()}
+    return {host: (racks.get(switch, "") if switch else rack, switch) for host, (rack, switch) in said.items()}
+
+
+def complete_nested(free: Mapping[Domain, int], has: Mapping[Domain, int], missing: int) -> dict[Domain, int] | None:
+    """As `complete`, with what is above switches: what to take under each so that a gang which `has` something already
+    has `missing` more. All domains name as many levels. None where that much is not there.
+
+    All under one switch where one holds them; else in one rack where one does, which is the one where they are least
+    spread; else over as few racks as can be, and in each of them in the same way. Of equal ones that with the least
+    free, ties by name.
+    """
+    left = {domain: number for domain, number in free.items() if number > 0}
+    if missing < 1 or sum(left.values()) < missing:
+        return None if missing > 0 else {}
+    depth = max(map(len, left))
+    for level in range(depth, -1, -1):
+        groups = _by_level(left, level)
+        mine = {domain[:level] for domain, number in has.items() if number > 0}
+        fitting = [group for group, number in groups.items() if number >= missing and mine <= {group}]
+        if level == depth and fitting:
+            return {min(fitting, key=lambda one: (left[one], one)): missing}
+        if fitting:
+            nearest = sorted(fitting, key=lambda one: (groups[one], one))[:_MOST_GROUPS]
+            tried = [_shared_out(_under(left, group), _under(has, group), missing, level + 1) for group in nearest]
+            return min(tried, key=lambda taken: round(spread(Counter(has) + Counter(taken)), 12))
+    return None
+
+
+def _shared_out(free: Mapping[Domain, int], has: Mapping[Domain, int], missing: int, level: int) -> dict[Domain, int]:
+    """Over several domains of this level: how much from each, and then inside of each."""
+    taken: dict[Domain, int] = {}
+    for group, number in (complete(_by_level(free, level), _by_level(has, level), missing) or {}).items():
+        taken |= complete_nested(_under(free, group), _under(has, group), number) or {}
+    return taken
+
+
+def _by_level(counts: Mapping[Domain, int], level: int) -> dict[Domain, int]:
+    found: Counter[Domain] = Counter()
+    for domain, number in counts.items():
+        found[domain[:level]] += number
+    return found
+
+
+def _under(counts: Mapping[Domain, int], group: Domain) -> dict[Domain, int]:
+    return {domain: number for domain, number in counts.items() if domain[: len(group)] == group}
+
+
+def complete(free: Mapping[K, int], has: Mapping[K, int], missing: int) -> dict[K, int] | None:
     """What to take by switch so that a gang which `has` something already has `missing` more; None where they are not
     there. Where it has nothing, no other allocation has less entropy, as of `allocate`; else hardly any has.
 
@@ -48,18 +114,20 @@ def complete(free: Mapping[str, int], has: Mapping[str, int], missing: int) -> d
     hold all that is left; of equal ones the one with the fewest free. Where the gang has something, that is tried with
     each of its own switches and of the largest others as the first, and the least entropy counts. Ties by name.
     """
-    left = {name: have for name, have in free.items() if have > 0}
+    left: dict[K, int] = {name: have for name, have in free.items() if have > 0}
     if missing < 1 or sum(left.values()) < missing:
         return None if missing > 0 else {}
-    firsts: list[str | None] = [None]
-    if own := sorted(name for name, number in has.items() if number > 0 and name in left):
-        firsts += [*own, *sorted(left.keys() - set(own), key=lambda one: (-left[one], one))[:_MOST_FIRSTS]]
+    own: list[K] = sorted(name for name, number in has.items() if number > 0 and name in left)
+    others: list[K] = sorted(left.keys() - set(own), key=lambda one: (-left[one], one)) if own else []
+    firsts: list[K | None] = [None]
+    firsts.extend(own)
+    firsts.extend(others[:_MOST_FIRSTS])
     tried = [_completed(left, has, missing, first) for first in firsts]
     return min(tried, key=lambda taken: round(entropy((Counter(has) + Counter(taken)).values()), 12))
 
 
-def _completed(free: Mapping[str, int], has: Mapping[str, int], missing: int, first: str | None) -> dict[str, int]:
-    left, taken = dict(free), dict[str, int]()
+def _completed(free: Mapping[K, int], has: Mapping[K, int], missing: int, first: K | None) -> dict[K, int]:
+    left, taken = dict(free), dict[K, int]()
     while missing > 0:
         sizes = {name: has.get(name, 0) + min(have, missing) for name, have in left.items()}
         name = first or min(left, key=lambda one: (-sizes[one], free[one], one))

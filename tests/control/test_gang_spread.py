@@ -100,15 +100,34 @@ class NetworkedHosts(HostsOfPools):
         return tuple(replace(one, is_networked=True) for one in super().traits())
 
 
-async def _add_hosts(connection: Connection, switches: dict[str, str]) -> None:
-    """Hosts of pool `lab`, with one GPU each, by the switch that their label says."""
+async def _add_hosts(connection: Connection, switches: dict[str, str], racks: dict[str, str] | None = None) -> None:
+    """Hosts of pool `lab`, with one GPU each, by the switch, and the rack, that their labels say."""
     pool = {"name": "lab", "launcher": JOINED, "price_micros": 0, "created_ms": 0}
     await connection.execute(insert(t.pools).values(**pool))
     gpu = {"index": 0, "type": "A100", "memory_bytes": 40 * GIB}
     for host_id, switch in switches.items():
         row = {"id": host_id, "pool": "lab", "name": host_id, "nonce_sha256": host_id.encode(), "boot_id": ""}
         row |= {"facts": {"cpus": 8, "memory_bytes": 64 * GIB, "gpus": [gpu]}, "joined_ms": 0, "heard_ms": 2**50}
-        await connection.execute(insert(t.hosts).values(**row, labels={"switch": switch} if switch else {}))
+        await connection.execute(insert(t.hosts).values(**row, labels=_labels(switch, (racks or {}).get(host_id, ""))))
+
+
+def _labels(switch: str, rack: str) -> dict[str, str]:
+    return {name: said for name, said in (("switch", switch), ("rack", rack)) if said}
+
+
+async def test_the_loop_takes_hosts_of_one_rack(world: World) -> None:
+    """No switch has two of them."""
+    hosts = NetworkedHosts(world.clock, name=JOINED)
+    hosts.on_offer = world.cloud.on_offer = []
+    world.other_clouds = [hosts]
+    await world.restart()
+    switches = {"host_a": "leaf-1", "host_b": "leaf-2", "host_c": "leaf-3"}
+    async with world.database.transaction() as connection:
+        await _add_hosts(connection, switches, {"host_a": "r1", "host_b": "r2", "host_c": "r1"})
+    job_id = await world.submit(resources=resources_json(Resources(nodes=2)), saves_ms=1)
+    await world.decide()
+    rented = {node.host for node in await world.rows(t.nodes) if node.rented_for_job_id == job_id}
+    assert rented == {"host_a/A100", "host_c/A100"}
 
 
 @pytest.mark.parametrize("labelled", [True, False])

@@ -23,6 +23,15 @@ def test_machines_under_several_switches_are_counted_the_most_first() -> None:
     assert (said.data["switches"], said.data["without_switch"]) == ({"leaf-1": 3, "leaf-2": 1}, 0)
 
 
+def test_racks_are_told_where_somebody_says_them() -> None:
+    seats = [SeenSeat(rank, f"leaf-{rank}", None, rack) for rank, rack in enumerate(("r2", "r1", "r1", ""))]
+    _, said = spread_of(seats)
+    assert said.text == "they are in several racks: 2 in r1, 1 in r2, 1 in one that nobody says (entropy 1.04)"
+    assert said.data == {"racks": {"r1": 2, "r2": 1}, "without_rack": 1, "entropy": 1.0397}
+    _, alike = spread_of([SeenSeat(rank, "leaf-1", None, "r1") for rank in range(3)])
+    assert alike.text == "all 3 machines are in rack r1"
+
+
 def test_one_switch_is_no_spread_and_one_machine_is_no_question() -> None:
     assert [one.text for one in told("leaf-1", "leaf-1")] == ["all 2 machines are under switch leaf-1"]
     assert told("leaf-1") == told() == []

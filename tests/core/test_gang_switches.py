@@ -13,13 +13,13 @@ from app.core.model.money import Money
 from app.core.model.node import NodeState
 from app.core.model.offer import Offer
 from app.core.model.plan import AssignGang, Release
-from app.core.topology import allocate, entropy
+from app.core.topology import Domain, allocate, entropy
 from tests.core.test_gangs import gang, in_cloud, machine, of_host, rented, seen
 
 
-def under(**switches: str) -> dict[str, str]:
-    """`s1="ab"`: hosts a and b are under switch s1."""
-    return {host: switch for switch, hosts in switches.items() for host in hosts}
+def under(**switches: str) -> dict[str, Domain]:
+    """`s1="ab"`: hosts a and b are under switch s1; `r1_s1="ab"`: which is in rack r1."""
+    return {host: ("", *name.split("_"))[-2:] for name, hosts in switches.items() for host in hosts}
 
 
 def hosts_of(found: list[str]) -> str:
@@ -32,13 +32,13 @@ def offers(hosts: str) -> tuple[Offer, ...]:
 
 def test_one_switch_where_one_has_room_the_tightest() -> None:
     switches = under(s1="abcd", s2="efg", s3="h")
-    gathered = gather(seen(jobs=[gang(nodes=3)], offers=offers("abcdefgh")), (), switches=switches)
+    gathered = gather(seen(jobs=[gang(nodes=3)], offers=offers("abcdefgh")), (), domains=switches)
     assert hosts_of(rented(gathered)) == "efg"
 
 
 def test_the_largest_first_and_a_tight_rest() -> None:
     switches = under(s1="abcd", s2="efg", s3="hi")
-    gathered = gather(seen(jobs=[gang(nodes=6)], offers=offers("abcdefghi")), (), switches=switches)
+    gathered = gather(seen(jobs=[gang(nodes=6)], offers=offers("abcdefghi")), (), domains=switches)
     assert hosts_of(rented(gathered)) == "abcdhi"
 
 
@@ -46,46 +46,61 @@ def test_two_jobs_at_once_have_a_switch_each() -> None:
     """By the names of their hosts each would have a half of both."""
     switches = under(s1="ac", s2="bd")
     jobs = [gang("job_1"), gang("job_2")]
-    gathered = gather(seen(jobs=jobs, offers=offers("abcd")), (), switches=switches)
+    gathered = gather(seen(jobs=jobs, offers=offers("abcd")), (), domains=switches)
     assert hosts_of(rented(gathered)[:2]) in ("ac", "bd")
     assert hosts_of(rented(gathered)) == "abcd"
 
 
-def test_a_lost_machine_is_replaced_under_the_switch_of_the_others() -> None:
+def test_one_rack_where_one_has_room_though_switches_of_two_are_larger() -> None:
+    domains = under(r1_s1="abc", r1_s2="d", r2_s3="ef", r2_s4="gh")
+    gathered = gather(seen(jobs=[gang(nodes=4)], offers=offers("abcdefgh")), (), domains=domains)
+    assert hosts_of(rented(gathered)) == "abcd"
+    larger = gather(seen(jobs=[gang(nodes=6)], offers=offers("abcdefgh")), (), domains=domains)
+    assert hosts_of(rented(larger))[:4] in ("abcd", "efgh"), "all of one rack, and the rest from one switch"
+
+
+def test_a_lost_machine_is_replaced_in_the_rack_of_the_others() -> None:
+    """Where nothing is left under their switch."""
     its = [GangNode("node_c", "job_g", "c/A100"), GangNode("node_d", "job_g", "d/A100")]
     world = seen(jobs=[gang(nodes=3)], nodes=[machine("node_c"), machine("node_d")], offers=offers("abe"))
-    assert rented(gather(world, its, switches=under(s1="ab", s2="cde"))) == ["e-1"]
+    assert rented(gather(world, its, domains=under(r1_s1="ab", r2_s2="cd", r2_s3="e"))) == ["e-1"]
+
+
+def test_a_lost_machine_is_replaced_under_under_the_switch_of_the_others() -> None:
+    its = [GangNode("node_c", "job_g", "c/A100"), GangNode("node_d", "job_g", "d/A100")]
+    world = seen(jobs=[gang(nodes=3)], nodes=[machine("node_c"), machine("node_d")], offers=offers("abe"))
+    assert rented(gather(world, its, domains=under(s1="ab", s2="cde"))) == ["e-1"]
 
 
 def test_hosts_that_say_no_switch_are_taken_to_be_under_one() -> None:
     switches = under(s1="ab")
-    gathered = gather(seen(jobs=[gang(nodes=3)], offers=offers("abcde")), (), switches=switches)
+    gathered = gather(seen(jobs=[gang(nodes=3)], offers=offers("abcde")), (), domains=switches)
     assert hosts_of(rented(gathered)) == "cde"
 
 
 def test_where_nothing_is_said_the_order_is_as_it_was() -> None:
     world = seen(jobs=[gang()], offers=offers("dcba"))
-    assert rented(gather(world, ())) == rented(gather(world, (), switches={"elsewhere": "s1"})) == ["a-1", "b-1"]
+    assert rented(gather(world, ())) == rented(gather(world, (), domains={"elsewhere": ("", "s1")})) == ["a-1", "b-1"]
     cloud = seen(jobs=[gang()], offers=(in_cloud(),))
-    assert rented(gather(cloud, (), switches=under(s1="ab"))) == ["vm-east", "vm-east"]
+    assert rented(gather(cloud, (), domains=under(s1="ab"))) == ["vm-east", "vm-east"]
 
 
 def test_a_budget_that_one_switch_would_break_lets_it_be_spread() -> None:
     """Under s2 only larger parts are left, which cost more."""
     dear = tuple(of_host(host, 8, price_per_hour=Money(8_000_000)) for host in "cd")
     cheap = tuple(of_host(host, price_per_hour=Money(1_000_000)) for host in "ab")
-    switches = {"a": "s1", "b": "s3", "c": "s2", "d": "s2"}
+    switches = under(s1="a", s3="b", s2="cd")
     world = seen(jobs=[gang()], offers=(*cheap, *dear))
-    assert rented(gather(world, (), switches=switches)) == ["c-8", "d-8"]
+    assert rented(gather(world, (), domains=switches)) == ["c-8", "d-8"]
     thrifty = gang(caps=Caps(max_hourly=Money(3_000_000)))
-    assert rented(gather(seen(jobs=[thrifty], offers=(*cheap, *dear)), (), switches=switches)) == ["a-1", "b-1"]
+    assert rented(gather(seen(jobs=[thrifty], offers=(*cheap, *dear)), (), domains=switches)) == ["a-1", "b-1"]
 
 
 def test_neighbours_by_rank_are_under_one_switch() -> None:
     names = [f"node_{host}" for host in "abcd"]
     its = [GangNode(name, "job_g", f"{name[-1]}/A100") for name in names]
     world = seen(jobs=[gang(nodes=4)], nodes=[machine(name) for name in names])
-    claim = gather(world, its, switches=under(s1="bd", s2="ac")).claims[0]
+    claim = gather(world, its, domains=under(s1="bd", s2="ac")).claims[0]
     assert isinstance(claim, AssignGang)
     assert "".join(place.node_id[-1] for place in claim.places) == "bdac"
 
@@ -95,7 +110,7 @@ def test_a_machine_too_many_is_the_one_under_another_switch() -> None:
     names = [f"node_{host}" for host in "abc"]
     its = [GangNode(name, "job_g", f"{name[-1]}/A100") for name in names]
     world = seen(jobs=[gang(nodes=2)], nodes=[machine(name, state=NodeState.READY) for name in names])
-    claims = gather(world, its, switches=under(s1="a", s2="bc")).claims
+    claims = gather(world, its, domains=under(s1="a", s2="bc")).claims
     assert isinstance(claims[0], AssignGang)
     assert [place.node_id for place in claims[0].places] == ["node_b", "node_c"]
     assert not [one for one in claims if isinstance(one, Release) and one.node_id != "node_a"]
@@ -106,13 +121,13 @@ def test_a_machine_too_many_is_the_one_under_another_switch() -> None:
 def test_no_choice_of_hosts_is_less_spread(named: list[str], nodes: int) -> None:
     """Whatever the switches, and all of them or none."""
     hosts = [f"host{number:02}" for number in range(len(named))]
-    switches = {host: switch for host, switch in zip(hosts, named, strict=True) if switch}
+    switches: dict[str, Domain] = {host: ("", switch) for host, switch in zip(hosts, named, strict=True) if switch}
     world = seen(jobs=[gang(nodes=nodes)], offers=tuple(of_host(host) for host in hosts))
-    found = [one.rpartition("-")[0] for one in rented(gather(world, (), switches=switches))]
+    found = [one.rpartition("-")[0] for one in rented(gather(world, (), domains=switches))]
     best = allocate(Counter(named), nodes)
     if best is None:
         assert found == []
         return
     assert len(set(found)) == nodes
-    spread = entropy(Counter(switches.get(host, "") for host in found).values())
+    spread = entropy(Counter(switches.get(host, ("", "")) for host in found).values())
     assert spread <= entropy(best.values()) + 1e-9 if switches else found == hosts[:nodes]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.topology import allocate, allocate_literally, complete, entropy
+from app.core.topology import Domain, allocate, allocate_literally, complete, complete_nested, domains_of, entropy
 
 _switches = st.lists(st.integers(0, 6), min_size=1, max_size=4).map(
     lambda sizes: {f"s{number}": size for number, size in enumerate(sizes)}
@@ -108,3 +109,81 @@ def test_no_way_to_complete_a_gang_has_less_entropy(free: dict[str, int], has: l
     if not any(here.values()):
         alone = allocate(free, missing)
         assert alone is not None and spread(alone) == pytest.approx(spread(found))
+
+
+# Racks above switches
+
+DOMAINS = st.dictionaries(
+    st.tuples(st.sampled_from(["", "r1", "r2", "r3"]), st.sampled_from(["", "s1", "s2", "s3"])),
+    st.integers(0, 5),
+    max_size=9,
+)
+
+
+@given(DOMAINS, DOMAINS, st.integers(1, 14))
+def test_what_is_taken_by_racks_is_there_and_all_of_it(
+    free: dict[Domain, int], has: dict[Domain, int], missing: int
+) -> None:
+    taken = complete_nested(free, has, missing)
+    if sum(free.values()) < missing:
+        assert taken is None
+        return
+    assert taken is not None
+    assert sum(taken.values()) == missing
+    assert all(0 < number <= free[domain] for domain, number in taken.items())
+
+
+@given(DOMAINS, st.integers(1, 14))
+def test_whatever_holds_all_is_not_left(free: dict[Domain, int], gpus: int) -> None:
+    """One switch where one holds them all, else one rack; and no other choice of racks has less entropy."""
+    taken = complete_nested(free, {}, gpus)
+    if taken is None:
+        return
+    by_rack: Counter[str] = Counter()
+    for (rack, _), number in free.items():
+        by_rack[rack] += number
+    if max(free.values()) >= gpus:
+        assert len(taken) == 1
+    if max(by_rack.values()) >= gpus:
+        assert len({rack for rack, _ in taken}) == 1
+    own: Counter[str] = Counter()
+    for (rack, _), number in taken.items():
+        own[rack] += number
+    best = allocate(by_rack, gpus)
+    assert best is not None
+    assert entropy(own.values()) <= entropy(best.values()) + 1e-9
+
+
+_FLAT = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 5))
+
+
+@given(_FLAT, _FLAT, st.integers(1, 9))
+def test_without_racks_it_is_spread_as_before(free: dict[str, int], has: dict[str, int], missing: int) -> None:
+    flat = complete(free, has, missing)
+    nested = complete_nested(_in_one_rack(free), _in_one_rack(has), missing)
+    if flat is None or nested is None:
+        assert flat is nested
+        return
+    both = [Counter(has) + Counter(flat), Counter(has) + Counter({name: n for (_, name), n in nested.items()})]
+    assert entropy(both[0].values()) == pytest.approx(entropy(both[1].values()))
+
+
+def _in_one_rack(counts: dict[str, int]) -> dict[Domain, int]:
+    return {("", name): number for name, number in counts.items()}
+
+
+def test_thousands_of_switches_are_no_matter() -> None:
+    """Two thousand of them in a hundred racks, and nobody holds all."""
+    free: dict[Domain, int] = {(f"r{number % 100}", f"s{number}"): 1 + number % 3 for number in range(2_000)}
+    taken = complete_nested(free, {("r7", "s7"): 2}, 64)
+    assert taken is not None and sum(taken.values()) == 64
+
+
+def test_a_switch_is_in_the_rack_that_most_of_its_hosts_name() -> None:
+    """Who names none, or another one, does not tear it apart; a host without a switch is in its own rack."""
+    said = {"a": ("r1", "s1"), "b": ("", "s1"), "c": ("r2", "s1"), "d": ("r1", "s1"), "e": ("r3", ""), "f": ("", "s2")}
+    assert domains_of(said) == {
+        **dict.fromkeys("abcd", ("r1", "s1")),
+        "e": ("r3", ""),
+        "f": ("", "s2"),
+    }

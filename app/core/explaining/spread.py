@@ -16,11 +16,13 @@ _MOST_NAMED = 8
 @dataclass(frozen=True, slots=True)
 class SeenSeat:
     """One machine of a job on several. `switch`: as its owner says it; empty where nobody does, None of a machine that
-    is no host of a pool. `network_bits_per_s`: measured between the first machine and this one before any code ran."""
+    is no host of a pool. `rack`: likewise, of hosts. `network_bits_per_s`: measured between the first machine and this
+    one before any code ran."""
 
     rank: int
     switch: str | None
     network_bits_per_s: int | None
+    rack: str = ""
 
 
 def spread_of(seats: Sequence[SeenSeat]) -> Iterator[Remark]:
@@ -30,6 +32,7 @@ def spread_of(seats: Sequence[SeenSeat]) -> Iterator[Remark]:
     switches = [seat.switch for seat in seats if seat.switch is not None]
     if switches:
         yield _switches(switches)
+        yield from _racks([seat.rack for seat in seats if seat.switch is not None])
     measured = {seat.rank: seat.network_bits_per_s for seat in seats if seat.network_bits_per_s is not None}
     if measured:
         data = {"network_bits_per_s": {str(rank): speed for rank, speed in sorted(measured.items())}}
@@ -68,6 +71,27 @@ def _switches(switches: Sequence[str]) -> Remark:
     if unknown:
         named.append(f"{unknown} under one that nobody says")
     return Remark(f"its {len(switches)} machines are spread: {', '.join(named)} (entropy {spread:.2f})", data)
+
+
+def _racks(racks: Sequence[str]) -> Iterator[Remark]:
+    """Nothing where nobody says any."""
+    counts = Counter(racks)
+    known = sorted((name for name in counts if name), key=lambda name: (-counts[name], name))
+    if not known:
+        return
+    unknown = counts.get("", 0)
+    spread = entropy(counts.values())
+    data = {"racks": {name: counts[name] for name in known}, "without_rack": unknown, "entropy": round(spread, 4)}
+    if len(counts) == 1:
+        yield Remark(f"all {len(racks)} machines are in rack {known[0]}", data)
+        return
+    named = [f"{counts[name]} in {name}" for name in known[:_MOST_NAMED]]
+    if len(known) > _MOST_NAMED:
+        rest = known[_MOST_NAMED:]
+        named.append(f"{sum(counts[name] for name in rest)} in {len(rest)} others")
+    if unknown:
+        named.append(f"{unknown} in one that nobody says")
+    yield Remark(f"they are in several racks: {', '.join(named)} (entropy {spread:.2f})", data)
 
 
 def _speed(bits_per_s: int) -> str:

@@ -1,4 +1,4 @@
-"""Which network switch each host of a pool is under, as its owner says."""
+"""Which network switch each host of a pool is under, and in which rack, as its owner says."""
 
 from __future__ import annotations
 
@@ -10,21 +10,30 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.db.pools.hosts import labels_of_hosts
 from app.db.pools.pools import read_pools
 
-_SWITCH = "switch"  # the label that says it, of a host or of its pool
+_RACK, _SWITCH = "rack", "switch"  # the labels that say it, of a host or of its pool
 
 
 async def switches_of_hosts(connection: AsyncConnection, only: Collection[str] | None = None) -> dict[str, str]:
     """By the host's id: what its label `switch` says, else that of its pool. Hosts of which neither says it are left
     out. `only`: of these hosts."""
-    pools = {row.pool.name: _switch_of(row.labels) for row in await read_pools(connection)}
+    said = await racks_and_switches(connection, only)
+    return {host_id: switch for host_id, (_, switch) in said.items() if switch}
+
+
+async def racks_and_switches(
+    connection: AsyncConnection, only: Collection[str] | None = None
+) -> dict[str, tuple[str, str]]:
+    """The same, with the label `rack` before: of hosts of which one of the two is said, the other may be empty."""
+    pools = {row.pool.name: row.labels for row in await read_pools(connection)}
     found = {}
     for host_id, pool, labels in await labels_of_hosts(connection, only):
-        switch = _switch_of(labels) or pools.get(pool, "")
-        if switch:
-            found[host_id] = switch
+        whole = pools.get(pool)
+        said = (_said(labels, _RACK) or _said(whole, _RACK), _said(labels, _SWITCH) or _said(whole, _SWITCH))
+        if any(said):
+            found[host_id] = said
     return found
 
 
-def _switch_of(labels: Any) -> str:
+def _said(labels: Any, name: str) -> str:
     """A row that is not as ours says nothing, and keeps no other from being read."""
-    return str(labels.get(_SWITCH) or "") if isinstance(labels, Mapping) else ""
+    return str(labels.get(name) or "") if isinstance(labels, Mapping) else ""

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from app.core.explaining.facts import Remark
 from app.core.explaining.spread import SeenSeat, spread_of
+from app.core.topology import domains_of
 from app.db.connection import Connection
-from app.db.pools.switches import switches_of_hosts
+from app.db.pools.switches import racks_and_switches
 from app.db.reading.gang_seats import seats_of
 
 
 async def explain_spread(connection: Connection, job_id: str) -> tuple[Remark, ...]:
-    """Switches are as their labels say now."""
+    """Racks and switches are as their labels say now."""
     rows = await seats_of(connection, job_id)
     hosts = {row.host_id for row in rows if row.host_id is not None}
-    switches = await switches_of_hosts(connection, hosts) if hosts else {}
+    domains = domains_of(await racks_and_switches(connection, hosts)) if hosts else {}
     return tuple(
         spread_of(
             [
                 SeenSeat(
                     row.rank,
-                    None if row.host_id is None else switches.get(row.host_id, ""),
+                    None if row.host_id is None else domains.get(row.host_id, ("", ""))[1],
                     row.network_bits_per_s,
+                    domains.get(row.host_id or "", ("", ""))[0],
                 )
                 for row in rows
             ]

@@ -26,6 +26,7 @@ from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.policies import policy_named
 from app.core.policy import PolicyConfig, PolicyState
 from app.core.pools import offers_of
+from app.core.topology import Domain
 
 _STEP_MS, PATIENCE_MS = 20_000, 300_000
 _GIB = 2**30
@@ -73,7 +74,9 @@ class _Play:
             _USES, serverless_budget_ms=0, serverless_limit=0, serverful_limit=limit, idle_release_ms=20_000
         )
         self._hosts = {f"host_{n}": chance.randint(1, 4) for n in range(chance.randint(2, 5))}
-        self._switches = {host: f"s{number % 2}" for number, host in enumerate(self._hosts)}
+        self._domains: dict[str, Domain] = {
+            host: (f"r{number % 4 // 2}", f"s{number % 4}") for number, host in enumerate(self._hosts)
+        }
         self._stock = chance.choice([0, 0, 2, 4])  # machines of two GPUs that the cloud has
         self._fails = chance.choice([0.0, 0.0, 0.1])  # of machines on their way, at each decision
         self._vanishes = chance.choice([0.0, 0.01])  # of machines that are ready
@@ -154,7 +157,7 @@ class _Play:
         resting = {job_id: until for job_id, (_, until) in self._rests.items()}
         emptied = [replace(host, taken=()) for host in self._own_hosts()]
         pools = [EmptyPool("lab", tuple(offers_of([Pool("lab")], emptied, self._now_ms)))]
-        gathered = gather(seen, rented, resting=resting, pools=pools, patience_ms=PATIENCE_MS, switches=self._switches)
+        gathered = gather(seen, rented, resting=resting, pools=pools, patience_ms=PATIENCE_MS, domains=self._domains)
         self._kept_hosts = gathered.kept_hosts
         self._offered = {host: len(self._host_free(host)) for host in self._hosts}
         most = max((job.resources.nodes for job in self._jobs.values()), default=0)
@@ -200,13 +203,14 @@ class _Play:
             self._rent(offer, claim.job_id)
 
     def _check_switches(self, claim: ProvisionGang, at_hosts: Sequence[str]) -> None:
-        """Where none of its machines is there yet, and one switch had room for all, all are under one."""
+        """Where none of its machines is there yet, and one switch, or one rack, had room for all, all are in one."""
         need = self._jobs[claim.job_id].resources
         kept = {host.partition("/")[0] for host in self._kept_hosts}
         room = [one for one, free in self._offered.items() if one not in kept and free >= need.gpus_min]
-        most = max(Counter(self._switches[host] for host in room).values(), default=0)
-        if len(at_hosts) == need.nodes <= most and len({self._switches[host] for host in at_hosts}) > 1:
-            self.breaches.append(f"{claim.job_id} is spread over switches, of which one has {most} hosts free")
+        for level, name in ((2, "switches"), (1, "racks")):
+            most = max(Counter(self._domains[host][:level] for host in room).values(), default=0)
+            if len(at_hosts) == need.nodes <= most and len({self._domains[host][:level] for host in at_hosts}) > 1:
+                self.breaches.append(f"{claim.job_id} is spread over {name}, of which one has {most} hosts free")
         self._offered = {host: free for host, free in self._offered.items() if host not in at_hosts}
 
     def _enact(self, action: Action) -> None:

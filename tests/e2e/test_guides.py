@@ -96,7 +96,8 @@ def swept(printed: str, folder: Path) -> None:
 
 def planned(printed: str, folder: Path) -> None:
     """Each question is answered from the local cloud's offers; Python is told the same reason."""
-    assert printed.count("would take: ") == 2
+    assert printed.count("would take: ") == 3
+    assert "each step passes " in printed
     assert "it would fit on " in printed
     assert printed.splitlines()[-1].startswith("the least for 3000 steps of ")
 

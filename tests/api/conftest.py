@@ -45,6 +45,7 @@ def context(database: Database, database_url: str, clock: ManualClock, ids: Coun
         objects_signing_key=SIGNING_KEY,  # type: ignore[arg-type]  # the same
         secret_key="s" * 32,  # type: ignore[arg-type]  # the same
         poll_s=0.2,
+        simulation_s=240,  # a busy machine is no bug
     )
     return ApiContext(
         database=database,

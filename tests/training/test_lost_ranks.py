@@ -53,7 +53,7 @@ def machine(
         "ROWS": str(rows),
         "FORKS": followers,
         "FAULT": fault,
-        **({"PATIENCE_S": "8"} if fault.endswith(("hang", "halt")) else {}),
+        **({"PATIENCE_S": "16"} if fault.endswith(("hang", "halt")) else {}),
     }
     return found
 
@@ -74,8 +74,8 @@ def alone(
         ("1 1 kill", 2, "rank 1 of 2 was killed (SIGKILL)"),
         ("2 2 kill", 4, "rank 2 of 4 was killed (SIGKILL)"),
         ("1 4 exit", 3, "rank 1 of 3 ended with code 0 before the training did"),
-        ("1 2 hang", 3, "rank 1 of 3 hangs: nothing has moved for 8 s"),
-        ("2 2 halt", 3, "rank 2 of 3 hangs: nothing has moved for 8 s"),
+        ("1 2 hang", 3, "rank 1 of 3 hangs: nothing has moved for 16 s"),
+        ("2 2 halt", 3, "rank 2 of 3 hangs: nothing has moved for 16 s"),
     ],
 )
 def test_a_rank_that_is_lost_costs_a_step_and_no_bit(

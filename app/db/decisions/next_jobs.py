@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.job import NO_AFFINITY, PLACEABLE_JOB_STATES, JobState
 from app.core.model.snapshot import JobView, NodeView
+from app.db.bids import is_bid
 from app.db.decisions.job_views import job_view
 from app.db.decisions.node_memory import node_view
 from app.db.tables import app_versions, jobs, nodes
@@ -45,7 +46,7 @@ _WAITING = (
     .join(app_versions, app_versions.c.id == jobs.c.app_version_id)
     .where(jobs.c.id.in_(union_all(*(_first(state) for state in sorted(PLACEABLE_JOB_STATES)))))
 )
-_NODE = select(nodes).where(nodes.c.id == bindparam("node_id"))
+_NODE = select(nodes, is_bid().label("is_bid")).where(nodes.c.id == bindparam("node_id"))
 
 
 async def waiting_jobs(

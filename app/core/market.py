@@ -93,7 +93,7 @@ class Market:
                 ),
             )
         )
-        self._bids = any(offer.interruptible for offer in self.offers)
+        self.has_bids = any(offer.interruptible for offer in self.offers)
         self._is_for_some = any(
             offer.projects or (offer.spot_only and not offer.interruptible) for offer in self.offers
         )
@@ -133,7 +133,7 @@ class Market:
         """All jobs of one are answered alike: what they need, how seldom they save, how long they stay, and whether
         bids are for them."""
         stretch, staying = stretch_ms(job) if self._fail else 0, staying_ms(job) if self._arrive else 0
-        return job.resources, stretch, staying, self._class(job) if self._bids else 0
+        return job.resources, stretch, staying, self._class(job) if self.has_bids else 0
 
     def _class(self, job: JobView) -> int:
         return 2 if may_be_interrupted(job) else int(is_spot(job))
@@ -154,8 +154,8 @@ class Market:
         image = self._awaited_image(best, job)
         failing = first if best.tier != first.tier and first.mean_life_ms else None
         left_out = 0 if failing else fitting.index(best)
-        beside = _other_way(best, pool) if self._bids else None
-        no_bids = self._bids and is_spot(job) and not may_be_interrupted(job)
+        beside = _other_way(best, pool) if self.has_bids else None
+        no_bids = self.has_bids and is_spot(job) and not may_be_interrupted(job)
         return Choice(best, rivals, left_out, not fresh, unreached, image, failing, beside, no_bids)
 
     def _can_be_had(self, offer: Offer, job: JobView) -> bool:

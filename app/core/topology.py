@@ -82,7 +82,8 @@ def complete_nested(free: Mapping[Domain, int], has: Mapping[Domain, int], missi
             return {min(fitting, key=lambda one: (left[one], one)): missing}
         if fitting:
             nearest = sorted(fitting, key=lambda one: (groups[one], one))[:_MOST_GROUPS]
-            tried = [_shared_out(_under(left, group), _under(has, group), missing, level + 1) for group in nearest]
+            there, own = _grouped(left, level), _grouped(has, level)
+            tried = [_shared_out(there[group], own.get(group, {}), missing, level + 1) for group in nearest]
             return min(tried, key=lambda taken: round(spread(Counter(has) + Counter(taken)), 12))
     return None
 
@@ -90,8 +91,9 @@ def complete_nested(free: Mapping[Domain, int], has: Mapping[Domain, int], missi
 def _shared_out(free: Mapping[Domain, int], has: Mapping[Domain, int], missing: int, level: int) -> dict[Domain, int]:
     """Over several domains of this level: how much from each, and then inside of each."""
     taken: dict[Domain, int] = {}
+    there, own = _grouped(free, level), _grouped(has, level)
     for group, number in (complete(_by_level(free, level), _by_level(has, level), missing) or {}).items():
-        taken |= complete_nested(_under(free, group), _under(has, group), number) or {}
+        taken |= complete_nested(there[group], own.get(group, {}), number) or {}
     return taken
 
 
@@ -102,8 +104,11 @@ def _by_level(counts: Mapping[Domain, int], level: int) -> dict[Domain, int]:
     return found
 
 
-def _under(counts: Mapping[Domain, int], group: Domain) -> dict[Domain, int]:
-    return {domain: number for domain, number in counts.items() if domain[: len(group)] == group}
+def _grouped(counts: Mapping[Domain, int], level: int) -> dict[Domain, dict[Domain, int]]:
+    found: dict[Domain, dict[Domain, int]] = {}
+    for domain, number in counts.items():
+        found.setdefault(domain[:level], {})[domain] = number
+    return found
 
 
 def complete(free: Mapping[K, int], has: Mapping[K, int], missing: int) -> dict[K, int] | None:
@@ -117,6 +122,7 @@ def complete(free: Mapping[K, int], has: Mapping[K, int], missing: int) -> dict[
     left: dict[K, int] = {name: have for name, have in free.items() if have > 0}
     if missing < 1 or sum(left.values()) < missing:
         return None if missing > 0 else {}
+    left = _needed(left, has, missing)
     own: list[K] = sorted(name for name, number in has.items() if number > 0 and name in left)
     others: list[K] = sorted(left.keys() - set(own), key=lambda one: (-left[one], one)) if own else []
     firsts: list[K | None] = [None]
@@ -124,6 +130,21 @@ def complete(free: Mapping[K, int], has: Mapping[K, int], missing: int) -> dict[
     firsts.extend(others[:_MOST_FIRSTS])
     tried = [_completed(left, has, missing, first) for first in firsts]
     return min(tried, key=lambda taken: round(entropy((Counter(has) + Counter(taken)).values()), 12))
+
+
+def _needed(left: Mapping[K, int], has: Mapping[K, int], missing: int) -> dict[K, int]:
+    """Without those that would never come: of as many free, and nothing of the gang's, only the first names do. Twenty
+    thousand switches are no more than a few hundred then."""
+    alike: Counter[int] = Counter()
+    found: dict[K, int] = {}
+    for name in sorted(left):
+        free = left[name]
+        if has.get(name, 0) == 0:
+            alike[free] += 1
+            if alike[free] > missing // free + 1:
+                continue
+        found[name] = free
+    return found
 
 
 def _completed(free: Mapping[K, int], has: Mapping[K, int], missing: int, first: K | None) -> dict[K, int]:

@@ -55,43 +55,41 @@ def met(measured: Mapping[int, int]) -> str:
 
 def _switches(switches: Sequence[str]) -> Remark:
     """Hosts of which nobody says it are taken to be under one switch, as they are where machines are chosen."""
-    counts = Counter(switches)
-    spread = entropy(counts.values())
-    known = sorted((name for name in counts if name), key=lambda name: (-counts[name], name))
-    unknown = counts.get("", 0)
-    data = {"switches": {name: counts[name] for name in known}, "without_switch": unknown, "entropy": round(spread, 4)}
+    known, counts, spread = _counted(switches)
+    data = {"switches": {name: counts[name] for name in known}, "without_switch": counts[""], "entropy": spread}
     if not known:
         return Remark(f"nobody says which switch its {len(switches)} machines are under (allpass pool label)", data)
-    if len(counts) == 1:
+    if len(known) == 1 and not counts[""]:
         return Remark(f"all {len(switches)} machines are under switch {known[0]}", data)
-    named = [f"{counts[name]} under {name}" for name in known[:_MOST_NAMED]]
-    if len(known) > _MOST_NAMED:
-        rest = known[_MOST_NAMED:]
-        named.append(f"{sum(counts[name] for name in rest)} under {len(rest)} others")
-    if unknown:
-        named.append(f"{unknown} under one that nobody says")
-    return Remark(f"its {len(switches)} machines are spread: {', '.join(named)} (entropy {spread:.2f})", data)
+    named = _named(known, counts, "under")
+    return Remark(f"its {len(switches)} machines are spread: {named} (entropy {spread:.2f})", data)
 
 
 def _racks(racks: Sequence[str]) -> Iterator[Remark]:
     """Nothing where nobody says any."""
-    counts = Counter(racks)
-    known = sorted((name for name in counts if name), key=lambda name: (-counts[name], name))
-    if not known:
-        return
-    unknown = counts.get("", 0)
-    spread = entropy(counts.values())
-    data = {"racks": {name: counts[name] for name in known}, "without_rack": unknown, "entropy": round(spread, 4)}
-    if len(counts) == 1:
+    known, counts, spread = _counted(racks)
+    data = {"racks": {name: counts[name] for name in known}, "without_rack": counts[""], "entropy": spread}
+    if len(known) == 1 and not counts[""]:
         yield Remark(f"all {len(racks)} machines are in rack {known[0]}", data)
-        return
-    named = [f"{counts[name]} in {name}" for name in known[:_MOST_NAMED]]
+    elif known:
+        yield Remark(f"they are in several racks: {_named(known, counts, 'in')} (entropy {spread:.2f})", data)
+
+
+def _counted(names: Sequence[str]) -> tuple[list[str], Counter[str], float]:
+    """Those that somebody says, the most first; how many are of each; the entropy."""
+    counts = Counter(names)
+    known = sorted((name for name in counts if name), key=lambda name: (-counts[name], name))
+    return known, counts, round(entropy(counts.values()), 4)
+
+
+def _named(known: Sequence[str], counts: Counter[str], where: str) -> str:
+    named = [f"{counts[name]} {where} {name}" for name in known[:_MOST_NAMED]]
     if len(known) > _MOST_NAMED:
         rest = known[_MOST_NAMED:]
-        named.append(f"{sum(counts[name] for name in rest)} in {len(rest)} others")
-    if unknown:
-        named.append(f"{unknown} in one that nobody says")
-    yield Remark(f"they are in several racks: {', '.join(named)} (entropy {spread:.2f})", data)
+        named.append(f"{sum(counts[name] for name in rest)} {where} {len(rest)} others")
+    if counts[""]:
+        named.append(f"{counts['']} {where} one that nobody says")
+    return ", ".join(named)
 
 
 def _speed(bits_per_s: int) -> str:

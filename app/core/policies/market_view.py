@@ -62,7 +62,7 @@ class MarketView:
 
     def _close_host(self, offer: Offer) -> None:
         """Whoever rents on demand takes a host from whoever bids for it: of one plan, it is rented in one way."""
-        if not offer.host:
+        if not (offer.host and self.serverful.has_bids):
             return
         same = {one for one in self.serverful.offers if (one.provider, one.host) == (offer.provider, offer.host)}
         if any(one.interruptible for one in same):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from allpass.wire.agent import CheckpointOpen, CheckpointOpened
 from app.core.model.parts import MAX_OPEN_STEPS, Part
 from app.db.checkpoints.objects import claim_objects
@@ -51,17 +53,9 @@ async def open_part(
         known = await parts_of_step(connection, lead_run_id, request.step)
         row = next((one for one in known if one.rank == rank and one.digest == told.digest), None)
         if row is None or row.refused_why is not None:
-            row = PartRow(
-                part_id=ids.new("ckpt"),
-                project_id=writer.project_id,
-                job_id=request.job_id,
-                lead_run_id=lead_run_id,
-                run_id=writer.run_id,
-                rank=rank,
-                epoch=request.epoch,
-                step=request.step,
-                digest=told.digest,
-                size_bytes=sum(file.size_bytes for file in told.files),
+            size_bytes = sum(file.size_bytes for file in told.files)
+            row = replace(
+                _new(ids, writer, (lead_run_id, rank), request.step), digest=told.digest, size_bytes=size_bytes
             )
             await claim_objects(connection, writer.project_id, sizes, now_ms=now_ms)
             part = Part(rank, told.files, told.listing)
@@ -90,7 +84,15 @@ async def refuse_part(
     known = [one for one in await parts_of_step(connection, lead_run_id, step) if one.rank == rank]
     if any(one.is_whole for one in known) or (rank == 0 and not known):
         return
-    row = PartRow(
+    row = replace(_new(ids, writer, seat, step), refused_why=why)
+    await add_part(connection, row, Part(rank, ()), {}, {}, now_ms=now_ms)
+    await delete_oldest_parts(connection, row, most=MAX_OPEN_STEPS)
+
+
+def _new(ids: IdSource, writer: Writer, seat: tuple[str, int], step: int) -> PartRow:
+    """Of nothing yet."""
+    lead_run_id, rank = seat
+    return PartRow(
         part_id=ids.new("ckpt"),
         project_id=writer.project_id,
         job_id=writer.job_id,
@@ -101,10 +103,7 @@ async def refuse_part(
         step=step,
         digest="",
         size_bytes=0,
-        refused_why=why,
     )
-    await add_part(connection, row, Part(rank, ()), {}, {}, now_ms=now_ms)
-    await delete_oldest_parts(connection, row, most=MAX_OPEN_STEPS)
 
 
 async def _seat(connection: Connection, run_id: str) -> tuple[str, int]:

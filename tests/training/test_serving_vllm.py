@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.training.test_serving_at_once import PlayedService
-from workers.serving import serve
+from workers.serving import serve, vllm_server
 from workers.serving.vllm_engine import VllmEngine, arguments
 from workers.serving.vllm_server import EngineEnded, EngineStopped, VllmServer
 
@@ -188,6 +189,22 @@ def test_where_the_longest_text_has_no_room_it_is_begun_for_shorter_ones(played:
     server.start()
     assert server.most_tokens == 128
     server.close()
+
+
+def test_a_port_that_somebody_else_has_taken_meanwhile_costs_one_more_try(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free_port = vllm_server._free_port
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        ports = iter([taken, taken, free_port()])
+        monkeypatch.setattr(vllm_server, "_free_port", lambda: next(ports))
+        server = played.server()
+        server.start()
+        server.close()
+        monkeypatch.setattr(vllm_server, "_free_port", lambda: taken)
+        with pytest.raises(EngineEnded, match="Address already in use"):
+            played.server().start()
 
 
 def test_a_slow_start_is_waited_for_and_heeds_a_request_to_leave(played: Played) -> None:

@@ -7,6 +7,7 @@ the moment in which it ends.
 from __future__ import annotations
 
 import collections
+import errno
 import http.client
 import json
 import os
@@ -24,9 +25,12 @@ COMMAND = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
 START_S = 1800.0  # weights may have to be fetched, and kernels compiled
 _LOOK_S = 0.2
 _ANSWER_S = 60.0
+_UP_S = 2.0  # of a program that may be another's, or still compile: it is asked again
 _LEAVE_S = 10.0
 _KEPT_LINES = 60
 _LONGEST_LINE = 500
+_PORTS = 5
+_TAKEN = os.strerror(errno.EADDRINUSE)
 _SHORTER = re.compile(r"estimated maximum model length is (\d+)")
 _REASONS = re.compile(r"[\w.]*(?:Error|Exception|OutOfMemory)\b.*")
 
@@ -100,9 +104,11 @@ class VllmServer:
     def connection(self, timeout_s: float = _ANSWER_S) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self._port, timeout=timeout_s)
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
+    def ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = _ANSWER_S
+    ) -> tuple[int, Any]:
         """The status, and what was said: JSON, or text. Raises OSError and HTTPException."""
-        connection = self.connection()
+        connection = self.connection(timeout_s)
         try:
             connection.request(method, path, None if body is None else json.dumps(body), self.headers)
             answer = connection.getresponse()
@@ -129,8 +135,17 @@ class VllmServer:
                 process.wait()
         self._reader.join(_LEAVE_S)
 
-    def _start(self, arguments: Sequence[str]) -> None:
-        self._port = _free_port()
+    def _start(self, arguments: Sequence[str], tries_left: int = _PORTS - 1) -> None:
+        """On another port where somebody was faster to listen on the one that had been free."""
+        try:
+            self._start_on(_free_port(), arguments)
+        except EngineEnded:
+            if not tries_left or not any(_TAKEN in line for line in self._lines):
+                raise
+            self._start(arguments, tries_left - 1)
+
+    def _start_on(self, port: int, arguments: Sequence[str]) -> None:
+        self._port = port
         self._lines.clear()
         where = [
             "--host",
@@ -176,7 +191,7 @@ class VllmServer:
     def _is_up(self) -> bool:
         """Whether it is ours that answers, with our model."""
         try:
-            status, told = self.ask("GET", "/v1/models")
+            status, told = self.ask("GET", "/v1/models", timeout_s=_UP_S)
             models = told["data"] if status == 200 else []
             (model,) = (one for one in models if one["id"] == self.base)
             self.most_tokens = int(model["max_model_len"])

@@ -74,7 +74,11 @@ async def apply_run_reports(
 
 
 async def _take_progress(database: Database, report: RunReport, run: LiveRun, *, now_ms: int) -> None:
-    """The epoch is the fence: a run that ended meanwhile has lost it."""
+    """The epoch is the fence: a run that ended meanwhile has lost it. That it saves comes first: whoever pauses the job
+    between two of these statements would hear that its steps would be lost."""
+    if report.saves and not run.saves:
+        async with database.statement() as connection:
+            await set_saves(connection, report.job_id, report.epoch, now_ms=now_ms)
     if report.step > run.step:
         async with database.statement() as connection:
             await raise_step(connection, report.job_id, report.epoch, report.step)
@@ -84,9 +88,6 @@ async def _take_progress(database: Database, report: RunReport, run: LiveRun, *,
     if (report.tokens or 0) > run.tokens:
         async with database.statement() as connection:
             await _count(connection, report)
-    if report.saves and not run.saves:
-        async with database.statement() as connection:
-            await set_saves(connection, report.job_id, report.epoch, now_ms=now_ms)
     if report.links and report.links != run.links:
         async with database.statement() as connection:
             await set_links(connection, report.job_id, report.epoch, report.links)

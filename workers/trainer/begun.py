@@ -63,7 +63,7 @@ def used(gpus: Sequence[str], recipe: Recipe, session: Session, seat: Seat | Non
     """Those of its machine's GPUs that a job trains on. Leaves the process where it was planned to be spread in a way
     that the recipe does not know, or its steps are one process's and it has several machines."""
     plan = session.plan()
-    if plan is not None and plan.sharding not in ("none", "ddp"):
+    if plan is not None and plan.sharding not in ("none", "ddp", *(("fsdp",) if recipe.sharded else ())):
         sys.exit(
             f"error: this run is laid out on {plan.gpus} GPUs with {plan.sharding}, and the recipe keeps the whole "
             "model on each (ddp): choose a GPU with more memory, --method lora or qlora, or fewer tokens (--seq)"

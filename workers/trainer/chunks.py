@@ -86,7 +86,7 @@ class Divided:
 
         def answer(*args: Any, **more: Any) -> Any:
             asked.append(True)
-            return self.kind(last_hidden_state=states.unsqueeze(0))
+            return self.kind(last_hidden_state=states.unsqueeze(0).clone())  # FSDP marks it, which no view can be
 
         ids = torch.zeros((1, len(states)), dtype=torch.long, device=states.device)
         with _answering(self.body, answer):

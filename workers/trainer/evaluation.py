@@ -52,7 +52,7 @@ def evaluate(
             try:
                 return _evaluate(task, prepared, at_once, gives_up, ranks)
             except torch.cuda.OutOfMemoryError:
-                if at_once == 1:
+                if at_once == 1 or ranks.is_in_step:
                     raise
             at_once //= 2
             free_memory()
@@ -69,7 +69,7 @@ def _evaluate(
     sums: Counter[str] = Counter()
 
     def look(number: int, rows: Rows) -> _Seen | None:
-        if gives_up():
+        if not ranks.is_in_step and gives_up():  # the others would wait for it in the middle of their part
             return None
         batch = task.batch(rows)
         with torch.no_grad(), prepared.computing():

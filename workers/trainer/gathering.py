@@ -12,6 +12,7 @@ from pathlib import Path
 from allpass.recipe.libraries import installed
 from allpass.recipe.settings import Recipe
 from allpass.training.elastic import gathering, given_gpus
+from allpass.training.elastic.gang import MOST_LOST
 from allpass.training.elastic.first_machine import FirstMachine, leading
 from allpass.training.elastic.further_machine import FurtherMachine, following
 from allpass.training.elastic.ranks import Join
@@ -29,7 +30,9 @@ def gathered(
     task = replace(recipe, wandb=None, push_to=None)
     told = {"folder": str(folder), "recipe": task.parameters()}
     if seat is None:
-        return gathering.gathered(COMMAND, told, session, gpus, may_change=recipe.draws_by_part)
+        changes = recipe.draws_by_part and not recipe.sharded
+        most_lost = 0 if recipe.sharded else MOST_LOST
+        return gathering.gathered(COMMAND, told, session, gpus, may_change=changes, most_lost=most_lost)
     print(f"training: on {seat.nodes} machines with {len(gpus)} GPU{'s' * (len(gpus) > 1)} each", flush=True)
     return leading(FirstMachine(seat, COMMAND, gpus, session, {}, _facts()), told)
 

@@ -14,7 +14,7 @@ from allpass.training.elastic.ranks import Join, Ranks, alone
 from allpass.training.elastic.together import TakesSteps
 from allpass.training.session import Session
 from allpass.training.torch_checkpoints import Checkpoints
-from workers.trainer import export, learned, model, pushing, tasks
+from workers.trainer import export, learned, model, pushing, sharding, tasks
 from workers.trainer.apart import begin_again, pair_in, state_in
 from workers.trainer.best import BestWeights
 from workers.trainer.evaluation import evaluate, measured
@@ -275,7 +275,10 @@ def train(recipe: Recipe, data: Data, session: Session, join: Join = alone) -> N
     session.tell(libraries=installed())
     if recipe.push_to is not None:
         pushing.check(recipe.push_to)
-    prepared = model.prepare(recipe, data.labels, data.adapter)
+    if recipe.sharded:
+        prepared, join = sharding.prepare(recipe, data, join)
+    else:
+        prepared = model.prepare(recipe, data.labels, data.adapter)
     task = tasks.load(data, recipe, prepared)
     update = Update(recipe, prepared.model, recipe.total_steps(task.stream.count), prepared.device)
     Loop(recipe, prepared, task, update, session, join).run()

@@ -64,7 +64,7 @@ def train(folder: Path) -> None:
         return
     data = rows.load(folder)
     recipe = begun.settled(recipe, data, session, processes=len(gpus) * (1 if seat is None else seat.nodes))
-    if session.profiles:
+    if session.profiles and not recipe.sharded:  # a look would have all of the model on one GPU
         profile_first(recipe, data, session)
     with gathering.gathered(folder, recipe, session, begun.used(gpus, recipe, session, seat), seat) as join:
         loop.train(recipe, data, session, join)

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import importlib.util
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,16 @@ class Prepared:
         return torch.autocast(self.device.type, dtype=self.autocast)
 
 
-def prepare(recipe: Recipe, labels: tuple[str, ...], adapter: Path | None = None) -> Prepared:
+Place = Callable[[Any, Any], Any]  # puts a model, which lies in the host's memory, on a device
+
+
+def prepare(
+    recipe: Recipe, labels: tuple[str, ...], adapter: Path | None = None, *, place: Place | None = None
+) -> Prepared:
     """The same recipe gives the same model in every process: what is drawn at random comes from its seed.
 
-    `adapter`: the folder of the recipe's own, where that was sent along; else its name is one of the hub.
+    `adapter`: the folder of the recipe's own, where that was sent along; else its name is one of the hub. `place`: where
+    no GPU is to hold all of it. Files are mapped then, so that several processes of a host share its memory.
     Raises ValueError for what this machine, or this model, cannot do.
     """
     from transformers import AutoConfig
@@ -56,7 +62,7 @@ def prepare(recipe: Recipe, labels: tuple[str, ...], adapter: Path | None = None
     check_optimizer(recipe, device)
     refuse_config(recipe.model, AutoConfig.from_pretrained(recipe.model).to_dict())  # before weights are fetched
     tokenizer = _tokenizer(recipe.model)
-    model = _base(recipe, labels, device)
+    model = _base(recipe, labels, device if place is None else torch.device("cpu"))
     torch.manual_seed(recipe.seed)  # once more: the weights may have been read by a process that stood by
     padding_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
     model.config.pad_token_id = padding_id
@@ -66,7 +72,8 @@ def prepare(recipe: Recipe, labels: tuple[str, ...], adapter: Path | None = None
         model = with_adapters(recipe, model, adapter)
     if recipe.learns_pairs:
         leave_dropout_out(model)
-    return Prepared(model.to(device).train(), tokenizer, device, _autocast(recipe), padding_id)
+    model = model.to(device) if place is None else place(model, device)
+    return Prepared(model.train(), tokenizer, device, _autocast(recipe), padding_id)
 
 
 def recompute(model: Any) -> None:

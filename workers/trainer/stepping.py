@@ -65,7 +65,7 @@ class Stepping:
             try:
                 return self._gather(step, repr(norm_before))
             except torch.cuda.OutOfMemoryError:
-                if (recipe := smaller(self.recipe, self._is_open)) is None:
+                if self.ranks.is_in_step or (recipe := smaller(self.recipe, self._is_open)) is None:
                     raise
             # Here, where nothing refers any more to what the error left on the GPU.
             print(
@@ -80,7 +80,8 @@ class Stepping:
         """How steps are cut now, and shared, for what is learned from them."""
         count, found = self.ranks.count, self.recipe.layout
         if count > 1:
-            found |= {"sharding": "ddp", "accumulation": math.ceil(self.recipe.accumulation / count)}
+            sharding = "fsdp" if self.ranks.is_in_step else "ddp"
+            found |= {"sharding": sharding, "accumulation": math.ceil(self.recipe.accumulation / count)}
         self._session.describe(**found, **more)
 
     def cut_as_told(self, cut: Mapping[str, Any]) -> None:
@@ -114,7 +115,12 @@ class Stepping:
             summing.keep()
             return _Learned(float(loss.total.detach()), told, present, norm_before)
 
-        for learned_now in self.ranks.each(batches, learn, summing.at_once):
+        def go_along(number: int, batch: Batch) -> None:
+            with self._prepared.computing():
+                self._update.add(self.task.loss(self._prepared.model, batch).total)
+            self._update.drop()
+
+        for learned_now in self.ranks.each(batches, learn, summing.at_once, go_along):
             _check_same(step, learned_now)
             summing.add([one.present for one in learned_now])
             for one in learned_now:

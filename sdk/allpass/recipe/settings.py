@@ -39,6 +39,7 @@ _LEFT_OUT = (
     "beta",
     "optimizer",
     "wandb",
+    "sharded",
 )
 ALL_LINEAR = "all-linear"
 CUT = ("micro_batch", "checkpointing")  # of a step: what follows from the GPU where nobody chooses it
@@ -86,6 +87,8 @@ class Recipe:
     patience         ends it too when so many evaluations in a row brought nothing better
     checkpointing    recompute activations: less memory, a third more time; default: where the GPU takes that
     threads          of the processor, where there is no GPU; the same number gives the same bits on every machine
+    sharded          split the base model's weights over the GPUs of its machine, for models that none of them holds alone
+                     (lora). What is learned is the same, bit for bit
     packing          join rows of a step without padding, where the model can tell them apart
     wandb            a run of Weights & Biases that its metrics are told to: {"project": ...}, and as you like name,
                      entity, tags, run (an id). The key is the secret WANDB_API_KEY
@@ -128,6 +131,7 @@ class Recipe:
     beta: float = 0.1
     optimizer: str = "adamw"
     wandb: Optional[Mapping[str, Any]] = None
+    sharded: bool = False
     edition: int = 1
 
     def __post_init__(self) -> None:
@@ -143,7 +147,7 @@ class Recipe:
                 check_whole(name, getattr(self, name), least=1)
         check_whole("seed", self.seed, least=0)
         self._check_numbers()
-        for name in ("checkpointing", "packing", "use_rslora", "use_dora"):
+        for name in ("checkpointing", "packing", "use_rslora", "use_dora", "sharded"):
             if not isinstance(getattr(self, name), bool) and not (
                 name == "checkpointing" and self.checkpointing is None
             ):
@@ -356,6 +360,9 @@ class Recipe:
             raise wrong("method", "full", what, 'method="lora"')
         if self.method == "full" and self.precision == "fp16":
             raise wrong("precision", "fp16", "has too small a range for weights that are trained", _WIDE)
+        if self.sharded and self.method != "lora":
+            what = "splits weights that are not trained, and are in 16 or 32 bits"
+            raise wrong("sharded", True, f"{what}: method is {self.method!r}", 'method="lora", or sharded=False')
         if self.method == "qlora" and self.precision in ("fp32", "autocast"):
             raise wrong("precision", self.precision, "is not for 4-bit weights", 'precision="bf16"')
 

@@ -47,12 +47,14 @@ class Gang:
         wanted: WantedGpus,
         session: Session,
         environment: Mapping[str, str],
+        most_lost: int = MOST_LOST,
     ) -> None:
         """`command` starts one of the others, with `environment` over this process's own; it is told `task`."""
         self._command = tuple(command)
         self._task = task
         self._environment = {**os.environ, **session.environment, **environment}
         self._session = session
+        self._most_lost = most_lost
         self._told: Mapping[str, Any] = {}  # of its GPUs
         self._wanted = wanted
         self._place = Path(tempfile.mkdtemp(prefix="allpass-ranks-"))
@@ -191,7 +193,7 @@ class Gang:
             return
         self._lost += 1
         why = f"rank {one.rank} of {self._count} {one.in_words(code)}"
-        if self._lost > MOST_LOST or one.has_failed(code):
+        if self._lost > self._most_lost or one.has_failed(code):
             self._end(why, one.exit_code(code))
         write(f"training: {why}: {then}")
         try:

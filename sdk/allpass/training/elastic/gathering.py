@@ -7,7 +7,7 @@ import os
 from types import MappingProxyType
 from typing import Any, Iterator, Mapping, Optional, Sequence, Tuple
 
-from allpass.training.elastic.gang import VISIBLE, Gang
+from allpass.training.elastic.gang import MOST_LOST, VISIBLE, Gang
 from allpass.training.elastic.ranks import Join, alone
 from allpass.training.elastic.wanted_gpus import MOST, WantedGpus
 from allpass.training.session import Session
@@ -37,16 +37,18 @@ def gathered(
     gpus: Sequence[str],
     *,
     may_change: bool,
+    most_lost: int = MOST_LOST,
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Join]:
     """While this lasts there is a process for each of `gpus`, or of those that are wanted by then, and this one may
     join the others when it has loaded. Of one that stays one, nothing is started. `command`: starts one of the others,
-    which is told `task` (`following.serve`), with `environment` over this process's own."""
+    which is told `task` (`following.serve`), with `environment` over this process's own. `most_lost`: how many of them
+    another one is begun for."""
     wanted = WantedGpus.of(gpus, may_change=may_change)
     if len(gpus) == 1 and not wanted.may_change:
         yield alone
         return
-    gang = Gang(command, task, wanted, session, environment)
+    gang = Gang(command, task, wanted, session, environment, most_lost)
     try:
         gang.start()
         yield gang.join

@@ -31,6 +31,7 @@ from allpass.training.elastic.summing import Gathered, Summing
 
 _PATIENCE = timedelta(days=30)  # who dies is noticed by `gang`, not by waiting; others may evaluate, or save, for long
 _REACHED = timedelta(minutes=10)  # a store of another machine, which is there
+BLAME_S = 5.0  # for the first process to say which one was lost, rather than what that did to the others
 _LOOK_S = 0.005  # between two looks whether all have come
 _WORDS_BYTES = 16_384  # of what each process says in a round
 _SIZE = struct.Struct("@Q")
@@ -54,6 +55,7 @@ class Ranks:
     own = 0
     count = 1
     rounds = 0  # that were done
+    is_in_step = False  # each part is done by all at the same time: they hold a share each of what it takes
 
     def __init__(self, is_to_change: Callable[[], bool] = lambda: False) -> None:
         self._asks = is_to_change
@@ -68,10 +70,18 @@ class Ranks:
         """Whether this is the one process that reports, saves and exports."""
         return self.own == 0
 
-    def each(self, parts: Iterable[T], work: Callable[[int, T], R], at_once: int = 1) -> Iterator[list[R]]:
+    def each(
+        self,
+        parts: Iterable[T],
+        work: Callable[[int, T], R],
+        at_once: int = 1,
+        go_along: Callable[[int, T], object] | None = None,
+    ) -> Iterator[list[R]]:
         """`work(number, part)` of every part, by rounds of `at_once` parts for each process: what came of them, in
-        order, and the same in all processes. Raises what `work` raised: in its own process as it was, elsewhere as
-        RankFailed, or as OutOfMemoryError where that is what it was."""
+        order, and the same in all processes. Where they are `is_in_step`, those that have no part left `go_along` with
+        the others: as `work`, and nothing comes of it. Raises what `work` raised: in its own process as it was, elsewhere as
+        RankFailed, or as OutOfMemoryError where that is what it was; in step, where nobody can be told, in its own
+        process alone."""
         for number, part in enumerate(parts):
             yield [work(number, part)]
 
@@ -156,11 +166,17 @@ class ManyRanks(Ranks):
     def is_to_change(self) -> bool:
         return self._change_told
 
-    def each(self, parts: Iterable[T], work: Callable[[int, T], R], at_once: int = 1) -> Iterator[list[R]]:
+    def each(
+        self,
+        parts: Iterable[T],
+        work: Callable[[int, T], R],
+        at_once: int = 1,
+        go_along: Callable[[int, T], object] | None = None,
+    ) -> Iterator[list[R]]:
         left = iter(parts)
         first = 0
         while some := list(islice(left, self.count * at_once)):
-            yield self._round(first, some, work)
+            yield self._round(first, some, work, go_along or work)
             first += len(some)
 
     def summing(self, parameters: Sequence[Any]) -> Summing:
@@ -195,13 +211,25 @@ class ManyRanks(Ranks):
         if self._is_broken:
             raise PeerLost("another process was lost")
 
-    def _round(self, first: int, parts: Sequence[T], work: Callable[[int, T], R]) -> list[R]:
+    def _round(
+        self,
+        first: int,
+        parts: Sequence[T],
+        work: Callable[[int, T], R],
+        go_along: Callable[[int, T], object],
+    ) -> list[R]:
         found: list[R] = []
         failed: Exception | None = None
         try:
             with self._presence.working():
                 found += [work(first + number, parts[number]) for number in range(self.own, len(parts), self.count)]
+                if self.is_in_step and len(found) * self.count < len(parts) <= len(found) * self.count + self.own:
+                    go_along(first, parts[0])  # the others have one more
         except Exception as error:  # of whatever library: the others are to hear of it, rather than wait
+            if self.is_in_step:
+                if not isinstance(error, torch.cuda.OutOfMemoryError):
+                    time.sleep(BLAME_S)
+                raise
             if self._is_broken:  # what the GPUs were about was ended with it
                 raise PeerLost("another process was lost") from error
             failed = error

@@ -1,0 +1,81 @@
+"""The base model's layers split over the processes of a training (FSDP): each holds a share of every frozen matrix, and
+a layer is put together while it is at work.
+
+Nothing that is trained is split: adapters, their gradients and the optimizer's states are small, and whole in every
+process. So what comes out is what one GPU would give, bit for bit: a layer that is put together is a copy (ADR 0114).
+The processes have to go through the layers together. One that is lost takes its share with it, which ends the training:
+it goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from allpass.recipe.settings import Recipe
+from allpass.training.elastic.ranks import BLAME_S, Join, RankFailed, Ranks
+from workers.trainer import model
+from workers.trainer.model import Prepared
+from workers.trainer.rows import Data
+
+
+def prepare(recipe: Recipe, data: Data, join: Join) -> tuple[Prepared, Join]:
+    """The model, split over all processes, which have met for it; and how its loop comes to them. Raises what
+    `model.prepare` and `join` raise, and ValueError for a model that has no row of layers."""
+    met: list[Ranks] = []
+
+    def place(whole: Any, device: Any) -> Any:
+        layers = layers_of(whole)  # before others are waited for
+        met.append(join(device))
+        return whole.to(device) if met[0].count == 1 else _split(whole, layers, met[0], device)
+
+    prepared = model.prepare(recipe, data.labels, data.adapter, place=place)
+    return prepared, _Once(met[0])
+
+
+def layers_of(whole: Any) -> tuple[Any, nn.ModuleList]:
+    """The longest row of a model's layers, by their parameters, and the module that goes through it."""
+    found = [
+        (owner, row) for owner in whole.modules() for row in owner.children()
+        if isinstance(row, nn.ModuleList) and _size(row)
+    ]  # fmt: skip
+    if not found:
+        raise ValueError("sharded: this model has no row of layers that could be split over GPUs; leave it out")
+    return max(found, key=lambda one: _size(one[1]))
+
+
+def _split(whole: Any, layers: tuple[Any, nn.ModuleList], ranks: Ranks, device: Any) -> Any:
+    owner, row = layers
+    mesh = init_device_mesh(device.type, (ranks.count,))
+    trained = {one for one in whole.parameters() if one.requires_grad}
+    for layer in row:
+        fully_shard(layer, mesh=mesh, ignored_params=trained)
+    split = {one for layer in row for one in layer.parameters()}
+    whole.to(device)  # what is not split: embeddings, the head, what is trained
+    fully_shard(owner, mesh=mesh, ignored_params=trained | (set(owner.parameters()) - split))
+    ranks.is_in_step = True
+    print(f"training: the base model's {len(row)} layers are split over {ranks.count} GPUs", flush=True)
+    return whole
+
+
+def _size(module: Any) -> int:
+    return sum(one.numel() for one in module.parameters() if not one.requires_grad)
+
+
+class _Once:
+    """How a loop comes to those who have met already."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks: Ranks | None = ranks
+
+    def __call__(self, device: Any) -> Ranks:
+        """Raises RankFailed the second time: then one of them is gone."""
+        if self._ranks is None:
+            time.sleep(BLAME_S)
+            raise RankFailed("another process is gone, and with it its share of the base model's weights")
+        ranks, self._ranks = self._ranks, None
+        return ranks

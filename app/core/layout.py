@@ -137,7 +137,7 @@ def _cut(stated: Stated, micro_batch: int, checkpointing: bool) -> Training:
         batch=micro,
         accumulation=-(-parts // stated.gpus),
         gpus=stated.gpus,
-        sharding="none" if stated.gpus == 1 else "ddp",
+        sharding="none" if stated.gpus == 1 else "fsdp" if stated.training.sharded else "ddp",
         checkpointing=checkpointing,
     )
 
@@ -174,7 +174,7 @@ def _candidates(stated: Stated, gpus: int) -> Iterator[Training]:
     """On as many of the GPUs as share the batch evenly."""
     replicas = max(each for each in divisors(stated.batch) if each <= gpus)
     share = stated.batch // replicas
-    shardings: tuple[Sharding, ...] = ("none",) if replicas == 1 else ("ddp", "zero2", "fsdp")
+    shardings: tuple[Sharding, ...] = ("none",) if replicas == 1 else stated.training.shardings
     for micro in _micro_batches(stated, share):
         for checkpointing in _recomputing(stated):
             for sharding in shardings:

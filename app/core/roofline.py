@@ -88,7 +88,7 @@ def step_ms(model: Architecture, training: Training, gpu: GpuRates) -> float:
     """Milliseconds for one step of the optimizer, all its micro-batches included."""
     micro_s = _micro_batch_s(model, training, gpu)
     trained = trained_values(model, training)
-    parts = training.replicas if training.sharding not in {"none", "ddp"} else 1
+    parts = training.replicas if training.splits_states else 1
     update_s = trained * _ADAM_VALUES * 4 / parts / training.tensor_parallel / (gpu.memory_gbs * _GIGA)
     talk_s = _talk_s(model, training, gpu, trained)
     return (training.accumulation * micro_s + update_s + talk_s) * 1000
@@ -205,5 +205,7 @@ def _shared_bytes(model: Architecture, training: Training, trained: int) -> floa
     item = 4 if training.casts else training.weight_item
     total = 2 * share * trained * item / training.tensor_parallel
     if training.gathers_weights:
-        total += 2 * training.accumulation * share * _shape(model).total * training.weight_item
+        split = _shape(model).matrices if training.sharded else _shape(model).total
+        passes = 3 if training.sharded and training.reference_pass else 2
+        total += passes * training.accumulation * share * split * training.weight_item
     return total

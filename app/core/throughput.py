@@ -137,7 +137,7 @@ def key_of(name: str, training: Training, gpu_type: str, layers: int) -> StepKey
         frozen_layers=0 if training.method == "full" else layers,
         precision=training.precision + ("+autocast" if training.autocast else ""),
         checkpointing=training.checkpointing,
-        parallelism=f"{training.sharding}/tp{training.tensor_parallel}",
+        parallelism=f"{'frozen-' if training.sharded else ''}{training.sharding}/tp{training.tensor_parallel}",
     )
 
 

@@ -66,7 +66,8 @@ def used(gpus: Sequence[str], recipe: Recipe, session: Session, seat: Seat | Non
     if plan is not None and plan.sharding not in ("none", "ddp", *(("fsdp",) if recipe.sharded else ())):
         sys.exit(
             f"error: this run is laid out on {plan.gpus} GPUs with {plan.sharding}, and the recipe keeps the whole "
-            "model on each (ddp): choose a GPU with more memory, --method lora or qlora, or fewer tokens (--seq)"
+            "model on each (ddp): choose a GPU with more memory, --sharded, --method lora or qlora, or fewer tokens "
+            "(--seq)"
         )
     if seat is not None and not recipe.draws_by_part:
         sys.exit(

@@ -12,9 +12,9 @@ from pathlib import Path
 from allpass.recipe.libraries import installed
 from allpass.recipe.settings import Recipe
 from allpass.training.elastic import gathering, given_gpus
-from allpass.training.elastic.gang import MOST_LOST
 from allpass.training.elastic.first_machine import FirstMachine, leading
 from allpass.training.elastic.further_machine import FurtherMachine, following
+from allpass.training.elastic.gang import MOST_LOST
 from allpass.training.elastic.ranks import Join
 from allpass.training.elastic.seat import Seat
 from allpass.training.session import Session

@@ -47,8 +47,8 @@ def prepare(
 ) -> Prepared:
     """The same recipe gives the same model in every process: what is drawn at random comes from its seed.
 
-    `adapter`: the folder of the recipe's own, where that was sent along; else its name is one of the hub. `place`: where
-    no GPU is to hold all of it. Files are mapped then, so that several processes of a host share its memory.
+    `adapter`: the folder of the recipe's own, where that was sent along; else its name is one of the hub. `place`: for
+    one that no GPU is to hold all of. Its files are mapped then: several processes of a host share that memory.
     Raises ValueError for what this machine, or this model, cannot do.
     """
     from transformers import AutoConfig

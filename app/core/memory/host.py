@@ -27,7 +27,8 @@ _WAITING = 8  # tensors, at most, whose bytes are still being hashed as the next
 
 def host_bytes(model: Architecture, training: Training, *, merges: bool = False, processes: int = 1) -> int:
     """What a machine has to have for it. `merges`: an adapter is put into its base weights at the end. `processes`: one
-    for each of its GPUs, of which all load and one saves."""
+    for each of its GPUs, of which all load and one saves. Where they share the weights they map the same files, which
+    are read from the disk once if there is room for them."""
     counts = parameters_of(model)
     base_item = training.weight_item
     item = base_item if training.method == "full" else 4  # adapters are kept in float32
@@ -36,6 +37,7 @@ def host_bytes(model: Architecture, training: Training, *, merges: bool = False,
     matrix = max(model.hidden * model.intermediate, model.hidden * model.heads * model.head_dim)
     largest = max(model.vocab * model.hidden, matrix)
     loading = 2 * largest * base_item
+    mapped = weights if training.sharded and processes > 1 else 0
     if training.method == "full":
         saving = (2 * largest + _WAITING * matrix) * item
         exporting = 2 * min(SHARD_BYTES, weights)
@@ -45,4 +47,4 @@ def host_bytes(model: Architecture, training: Training, *, merges: bool = False,
     kept = min(_BEST_BYTES, trained * item)
     state = trained * item * 4  # the weights, two states of the optimizer, and the best weights
     copies = 2 * min(_SMALL_STATE_BYTES, state)
-    return PROCESS_BYTES * processes + kept + max(loading * processes, saving + copies, exporting)
+    return PROCESS_BYTES * processes + kept + max(loading * processes + mapped, saving + copies, exporting)

@@ -28,7 +28,7 @@ class Stated:
     """A training as a job states it. What is None is the script's to choose, and taken at its most sparing.
 
     `training` has no layout yet; `batch` counts the sequences in a step of the optimizer, over all `gpus`. `whole`:
-    each of them holds all of the training, as the built-in recipe has it, which spreads none of it.
+    each of them holds all of the training but what is `sharded`, as the built-in recipe has it.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Stated:
         """How it may be spread over its GPUs."""
         if self.gpus == 1:
             return ("none",)
-        return ("ddp",) if self.whole else ("ddp", "zero2", "fsdp")
+        return ("ddp",) if self.whole and not self.training.sharded else self.training.shardings
 
 
 @dataclass(frozen=True, slots=True)

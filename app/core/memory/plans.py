@@ -162,6 +162,8 @@ def _changes(training: Training) -> Iterator[tuple[str, Training]]:
                 precision=precision,
                 autocast=True,
                 optimizer="paged_adamw_8bit",
+                sharded=False,
+                sharding="ddp" if training.sharded and training.sharding == "fsdp" else training.sharding,
             ),
         )
     if training.sequence >= 2:
@@ -176,7 +178,7 @@ def _layouts(
             replicas = gpus // tensor_parallel
             if gpus % tensor_parallel or model.kv_heads % tensor_parallel or global_batch % replicas:
                 continue
-            for sharding in _shardings(replicas, tensor_parallel):
+            for sharding in _shardings(training, replicas, tensor_parallel):
                 for checkpointing in (True,) if training.checkpointing else (False, True):
                     yield replace(
                         training,
@@ -194,10 +196,10 @@ def _counts(most: int) -> list[int]:
     return powers if powers[-1] == most else [*powers, most]
 
 
-def _shardings(replicas: int, tensor_parallel: int) -> tuple[Sharding, ...]:
+def _shardings(training: Training, replicas: int, tensor_parallel: int) -> tuple[Sharding, ...]:
     if replicas == 1:
         return ("none",)
-    return ("ddp", "zero2", "fsdp") if tensor_parallel == 1 else ("ddp",)
+    return training.shardings if tensor_parallel == 1 else ("ddp",)
 
 
 class _Layout:

@@ -35,6 +35,8 @@ class ShardedBytes:
 
 def share_of(model: Architecture, training: Training, kept: Resident, semantics: Semantics) -> ShardedBytes:
     """Splits what is resident by the kind of sharding."""
+    if training.sharded and training.gathers_weights:
+        return _gathering_frozen(model, training, kept, semantics)
     if training.gathers_weights:
         return _gathering(model, training, kept, semantics)
     parts = training.replicas if training.sharding in {"zero1", "zero2"} else 1
@@ -55,6 +57,31 @@ def share_of(model: Architecture, training: Training, kept: Resident, semantics:
         step_temporary=kept.step_temporary / parts,
         early_gradients=early,
         late_gradients=late,
+    )
+
+
+def _gathering_frozen(model: Architecture, training: Training, kept: Resident, semantics: Semantics) -> ShardedBytes:
+    """FSDP of frozen layers: each is split, and put together for its turn beside the next one, of which a copy is
+    under way. All else is as on one of several GPUs with a whole copy each."""
+    counts = parameters_of(model)
+    layers = kept.layer_bytes * counts.layers
+    early = kept.gradients if training.accumulation > 1 else 0.0
+    tokens = training.batch * training.sequence
+    doubled = semantics.doubles_when_sharded and training.checkpointing
+    return ShardedBytes(
+        resident=kept.weights
+        - layers
+        + layers / training.replicas
+        + kept.adapters
+        + kept.states
+        + kept.gradients * DDP_BUCKETS,
+        gathered=2 * kept.layer_bytes,
+        ahead=kept.layer_bytes,
+        copies=float(max(model.layers - 2, 0) * tokens * model.hidden * training.weight_item) if doubled else 0.0,
+        gradients=kept.gradients,
+        step_temporary=kept.step_temporary,
+        early_gradients=early,
+        late_gradients=early,
     )
 
 

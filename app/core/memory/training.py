@@ -61,6 +61,8 @@ class Training:
     `saves` are whole modules trained beside the adapters (`embed_tokens`, `lm_head`). `zero1` to `zero3` are
     DeepSpeed's, which may run on one GPU too. `row_tokens`: how many a sequence has on average, where rows are joined
     without padding; 0: all of `sequence`. It decides how long a step takes; memory has to do for the longest.
+    `sharded`: of the frozen weights alone, layer by layer (`fsdp` of the built-in recipe, ADR 0114); what is trained is
+    whole on every GPU, and so is what belongs to no layer.
     `precision_by_gpu`: what is bf16 here is fp16 on GPUs that have no units for it (`app.core.precision`).
     """
 
@@ -86,6 +88,7 @@ class Training:
     tensor_parallel: int = 1
     row_tokens: int = 0
     precision_by_gpu: bool = False
+    sharded: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -130,6 +133,8 @@ class Training:
             raise _wrong(self, "autocast", f"precision {self.precision!r} means autocast already: leave it out")
         if self.gpus % self.tensor_parallel:
             raise _wrong(self, "tensor_parallel", f"it must divide gpus, which is {self.gpus}")
+        if self.sharded and self.method != "lora":
+            raise _wrong(self, "sharded", f"method {self.method!r} has no frozen weights in 16 or 32 bits: take lora")
         if self.sharding in {"ddp", "fsdp"} and self.gpus < 2:
             raise _wrong(self, "sharding", "there is one GPU: take none, or more gpus")
         if self.optimizer.startswith("in_backward") and self.accumulation > 1:
@@ -156,6 +161,16 @@ class Training:
         return self.sharding in {"zero3", "fsdp"}
 
     @property
+    def shardings(self) -> tuple[Sharding, ...]:
+        """Ways to spread it over several GPUs."""
+        return ("fsdp",) if self.sharded else ("ddp", "zero2", "fsdp")
+
+    @property
+    def splits_states(self) -> bool:
+        """Whether each GPU updates a part of what is trained."""
+        return self.sharding not in {"none", "ddp"} and not self.sharded
+
+    @property
     def keeps_master(self) -> bool:
         """Whether DeepSpeed trains a float32 copy of half-precision weights, beside them."""
         return self.sharding.startswith("zero") and self.weight_item == 2
@@ -164,7 +179,7 @@ class Training:
     def gradients_gather(self) -> bool:
         """Whether whole gradients add up during the way back: they do not where they exist before it (accumulation),
         leave at once for the optimizer, or are split over the GPUs as they come."""
-        split = self.sharding in {"zero2", "zero3", "fsdp"}
+        split = self.sharding in {"zero2", "zero3", "fsdp"} and not self.sharded
         return not (split or self.accumulation > 1 or self.optimizer.startswith("in_backward"))
 
     @property

@@ -34,7 +34,7 @@ OWN_SETTINGS = frozenset(
     {
         "method", "steps", "sequence_length", "schedule", "warmup", "weight_decay", "clip_norm", "precision",
         "lora_rank", "lora_alpha", "lora_dropout", "micro_batch", "checkpointing", "packing", "optimizer",
-        "evaluate_every", "target", "patience", "export", "use_rslora", "use_dora",
+        "evaluate_every", "target", "patience", "export", "use_rslora", "use_dora", "sharded",
     }
 )  # fmt: skip
 

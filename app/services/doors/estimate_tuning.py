@@ -54,6 +54,7 @@ def _asked(model: str, training: Mapping[str, Any]) -> PlanRequest:
         "rank": training.get("lora_rank"),
         "narrow_adapters": training.get("narrow_adapters"),
         "reference_pass": training.get("reference_pass"),
+        "sharded": training.get("sharded"),
         "loss": training.get("loss"),
         "layout": OwnLayout(
             micro_batch=training.get("micro_batch"), checkpointing=training.get("checkpointing")

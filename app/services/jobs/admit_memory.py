@@ -17,6 +17,7 @@ from app.core.model.job import Resources
 from app.core.model.offer import Offer
 from app.core.precision import has_bf16, in_fp16
 from app.core.roofline import GPUS
+from app.core.sharded_way import sharded_way
 from app.core.throughput import StepTime, Throughput, plain_gpu
 from app.db.engine import Database
 from app.db.jobs.memory_retries import pool_of
@@ -286,7 +287,8 @@ def _refusal(told: _Asked, needed: _Needed, asked: Resources, offers: Sequence[O
     need, stated = needed.least, told.stated
     usable = [offer for offer in offers if offer.gpu_count >= asked.gpus_min]
     of_type, of_size = Resources(gpu_type=asked.gpu_type), replace(asked, gpu_type=None)
-    same = [offer for offer in usable if kind_fits(of_type, offer.gpu_type, offer.gpu_memory_bytes)]
+    of_kind = [offer for offer in offers if kind_fits(of_type, offer.gpu_type, offer.gpu_memory_bytes)]
+    same = [offer for offer in of_kind if offer.gpu_count >= asked.gpus_min]
     of = "" if told.machines == 1 else f" of {told.machines} machines"
     size = f"{need.capacity_bytes / _GB:.1f} GB on each of its GPUs ({stated.gpus}{of})"
     parts = [f"{_what(stated)} needs {size}{_by_runs(needed)}"]
@@ -306,6 +308,8 @@ def _refusal(told: _Asked, needed: _Needed, asked: Resources, offers: Sequence[O
     else:
         known = smallest_known(need.capacity_bytes)
         parts.append(f"the smallest GPU that would do is {known}" if known else "no single GPU is that large")
+    if told.machines == 1 and told.by_recipe and (way := sharded_way(stated, of_kind)) is not None:
+        parts.append(way)
     if told.machines > 1 and told.by_recipe:
         parts.append(WHOLE)
     parts.append("gpu.memory_gb overrules the prediction")

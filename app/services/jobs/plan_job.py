@@ -23,6 +23,7 @@ from app.core.memory.training import Method
 from app.core.model.offer import Offer
 from app.core.options import AskedJob, Option, OwnLayout, options_alone, options_for, stated_alone
 from app.core.policies.reasons import duration
+from app.core.sharded_way import sharded_way
 from app.core.throughput import Throughput
 from app.errors import InvalidInput
 from app.services.jobs.compose_job import deadline_ms
@@ -91,10 +92,11 @@ def plan_job(
     )
     wish = AskedJob(name, model, training, asked.batch, steps, asked.steps is not None, left_ms, exact, own)
     nodes = asked.nodes or 1
-    if own is None:
+    whole = None if own is None else stated_alone(wish, replace(own, gpus=own.gpus * nodes))
+    if whole is None:
         alone = least_memory(model, training, 1, global_batch=asked.batch)[1].needed
     else:
-        alone = least_need(stated_alone(wish, replace(own, gpus=own.gpus * nodes))).capacity_bytes
+        alone = least_need(whole).capacity_bytes
     host = None if own is None else host_bytes(model, training, merges=asked.export in MERGING, processes=own.gpus)
     gpus = 1 if own is None else own.gpus
     taught = throughput or Throughput(), calibrations or Calibrations()
@@ -109,6 +111,8 @@ def plan_job(
         question = MachinesQuestion(wish, there, sites, *taught, asked.gpu_type, asked.gpu_count)
         machines = plan_machines(asked, question, options)
     reason = _why(wish, options) if fits else _why_none(options, alone, gpus) + _left_out(len(known) - len(roomy), host)
+    if not fits and whole is not None and (way := sharded_way(whole, offers)) is not None:
+        reason += f"; {way}"
     if nodes > 1:
         reason = "machines are not looked for here" if machines is None else machines.reason
     return JobPlan(
@@ -239,6 +243,7 @@ def plain_training(asked: PlanRequest) -> Training:
         saves=frozenset(asked.saves),
         row_tokens=asked.row_tokens or 0,
         precision_by_gpu=asked.precision_by_gpu or False,
+        sharded=asked.sharded or False,
     )
 
 

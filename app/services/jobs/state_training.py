@@ -28,6 +28,7 @@ _FIELDS = {
     "row_tokens": "template.training.row_tokens",
     "precision_by_gpu": "template.training.precision_by_gpu",
     "reference_pass": "template.training.reference_pass",
+    "sharded": "template.training.sharded",
     "autocast": "template.training.precision",
 }
 
@@ -57,6 +58,7 @@ def stated_training(template: Template) -> Stated | None:
         training.row_tokens,
         training.precision_by_gpu,
         training.reference_pass,
+        training.sharded,
         training.micro_batch,
         training.checkpointing,
         template.gpu.count,
@@ -118,6 +120,7 @@ def _stated(
     row_tokens: int | None,
     precision_by_gpu: bool | None,
     reference_pass: bool | None,
+    sharded: bool | None,
     micro_batch: int | None,
     checkpointing: bool | None,
     gpus: int,
@@ -141,6 +144,7 @@ def _stated(
         "row_tokens": row_tokens,
         "precision_by_gpu": precision_by_gpu,
         "reference_pass": reference_pass,
+        "sharded": sharded,
         **_precision(precision, method),
     }
     try:

@@ -38,6 +38,9 @@ def finetune(
     rank: Annotated[int | None, typer.Option(help="Of the adapters; default: 16.")] = None,
     precision: Annotated[str | None, typer.Option(help="bf16, fp16, fp32 or autocast.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="adamw (default), adamw_8bit or paged_adamw_8bit.")] = None,
+    sharded: Annotated[
+        bool, typer.Option("--sharded", help="Split the base model over the GPUs of its machine (with --gpu TYPE:N).")
+    ] = False,
     adapter: Annotated[
         str | None, typer.Option(metavar="FOLDER|NAME", help="Go on from this LoRA adapter: a folder, or of the hub.")
     ] = None,
@@ -94,7 +97,7 @@ def finetune(
         "model": model, "method": method, "epochs": epochs, "steps": steps, "batch_size": batch, "lora_rank": rank,
         "sequence_length": seq, "learning_rate": rate, "precision": precision, "seed": seed, "target": _target(target),
         "adapter": adapter, "export": export, "push_to": push_to, "task": task,
-        "optimizer": optimizer,
+        "optimizer": optimizer, "sharded": sharded or None,
     }  # fmt: skip
     settings = {**{key: value for key, value in told.items() if value is not None}, **_settings(setting or [], told)}
     config = check_model(model)
@@ -240,6 +243,7 @@ def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
         **({} if recipe.export == "adapter" else {"export": recipe.export}),
         **({"optimizer": recipe.optimizer} if recipe.has_narrow_states else {}),
         **({"narrow_adapters": True} if recipe.has_narrow_adapters else {}),
+        **({"sharded": True} if recipe.sharded else {}),
         **({"loss": "recomputed"} if recipe.takes_chunks else {}),
         **({} if deadline is None else {"soft_deadline": deadline}),
     }

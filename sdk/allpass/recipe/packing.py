@@ -267,6 +267,7 @@ def _filled(
         "loss": "recomputed" if recipe.takes_chunks else None,
         **known,
         "reference_pass": recipe.learns_pairs or None,
+        "sharded": recipe.sharded or None,
     }
     filled = {
         **template.model_dump(exclude_unset=True),

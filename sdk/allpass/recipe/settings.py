@@ -87,7 +87,7 @@ class Recipe:
     patience         ends it too when so many evaluations in a row brought nothing better
     checkpointing    recompute activations: less memory, a third more time; default: where the GPU takes that
     threads          of the processor, where there is no GPU; the same number gives the same bits on every machine
-    sharded          split the base model's weights over the GPUs of its machine, for models that none of them holds alone
+    sharded          split the base model's weights over the GPUs of its machine, where none of them holds it alone
                      (lora). What is learned is the same, bit for bit
     packing          join rows of a step without padding, where the model can tell them apart
     wandb            a run of Weights & Biases that its metrics are told to: {"project": ...}, and as you like name,

@@ -128,6 +128,11 @@ class PlanRequest(Request):
         description="each sequence also goes through the model without its adapters and gradients, as in learning from "
         "preferences: more time, and no more memory; default: no",
     )
+    sharded: Flag | None = Field(
+        None,
+        description="frozen weights are split over the GPUs of a machine, layer by layer, as by allpass finetune "
+        "--sharded: each GPU needs less, and passes weights on in every step; default: no",
+    )
     row_tokens: SequenceLength | None = Field(
         None,
         description="tokens of a sequence on average, where rows are joined without padding, as allpass finetune does: "

@@ -165,6 +165,11 @@ class TrainingSpec(Request):
         description="each sequence also goes through the model without its adapters and gradients, as in learning from "
         "preferences: more time, and no more memory; default: no",
     )
+    sharded: Flag | None = Field(
+        None,
+        description="frozen weights are split over the GPUs of a machine, layer by layer, as by allpass finetune "
+        "--sharded: each GPU needs less, and passes weights on in every step; default: no",
+    )
     exact: ExactMemory | None = Field(
         None,
         description="symbolic runs, from allpass plan --exact --json; with it the table need not know the model",

@@ -79,9 +79,10 @@ class Ranks:
     ) -> Iterator[list[R]]:
         """`work(number, part)` of every part, by rounds of `at_once` parts for each process: what came of them, in
         order, and the same in all processes. Where they are `is_in_step`, those that have no part left `go_along` with
-        the others: as `work`, and nothing comes of it. Raises what `work` raised: in its own process as it was, elsewhere as
-        RankFailed, or as OutOfMemoryError where that is what it was; in step, where nobody can be told, in its own
-        process alone."""
+        the others: as `work`, and nothing comes of it.
+
+        Raises what `work` raised: in its own process as it was, elsewhere as RankFailed, or as OutOfMemoryError where
+        that is what it was; in step, where nobody can be told, in its own process alone."""
         for number, part in enumerate(parts):
             yield [work(number, part)]
 

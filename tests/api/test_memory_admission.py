@@ -104,10 +104,30 @@ async def test_over_machines_the_recipe_needs_as_much_on_each_gpu(tenant: Tenant
     assert "no offer has 4 x GPU" in many["message"]
 
 
+async def test_a_base_that_is_split_is_let_in_where_no_copy_fits(
+    tenant: Tenant, context: ApiContext, clock: ManualClock
+) -> None:
+    """The refusal of a whole copy says so."""
+    adapters = {**LLAMA, "training": FULL | {"method": "lora"}}
+    await offered(context, replace(A100, gpu_count=4, gpu_memory_bytes=20 * GB))
+    async with context.database.transaction() as connection:
+        await connection.execute(update(app_versions).values(entrypoint=SCRIPT_NAME))
+    told = error_of(await submit(tenant, adapters), 422, "invalid_input")["message"]
+    assert "split over 4 A100 it fits, with " in told
+    assert "(finetune --gpu A100:4 --sharded)" in told
+    clock.advance(s=6)
+    split = adapters | {"training": adapters["training"] | {"sharded": True}, "gpu": {"count": 4}}
+    assert await needs(context, await submit(tenant, split)) < 20 * GB
+    clock.advance(s=6)
+    wrong = split | {"training": FULL | {"sharded": True}}
+    assert error_of(await submit(tenant, wrong), 422, "invalid_input")["param"] == "template.training.sharded"
+
+
 async def test_what_fits_nowhere_is_refused_with_what_would_help(tenant: Tenant, context: ApiContext) -> None:
     """The largest on offer, the smallest that would do, and changes that make it fit; nothing is written."""
     await offered(context, T4, A100)
     error = error_of(await submit(tenant, LLAMA), 422, "invalid_input")
+    assert "--sharded" not in error["message"], "what a script can do nobody knows"
     assert error["param"] == "template.training"
     assert "the largest offered is A100 with 42.9 GB" in error["message"]
     assert "method=lora" in error["message"]

@@ -83,6 +83,36 @@ def test_a_fine_tuning_on_two_gpus_is_the_one_on_a_single_gpu(
     service.settled()
 
 
+def test_a_fine_tuning_whose_base_is_split_goes_on_from_its_checkpoint(
+    service: Service, open_folder: Path, tmp_path: Path
+) -> None:
+    """Where one of its processes is killed, its share of the base is gone with it; what is trained is that of one GPU
+    all the same."""
+    from allpass.recipe.packing import pack
+    from tests.training import tiny
+
+    model = tiny.shared_llama(open_folder / "tiny-llama-split")
+    rows = sums(tmp_path / "sums.jsonl")
+    job = allpass.finetune(
+        model, rows, steps=STEPS, batch_size=8, micro_batch=2, learning_rate=5e-3, precision="fp32", lora_dropout=0.2,
+        sharded=True, template={"gpu": {"count": 2}}, client=service.client, user_name="ada",
+    )  # fmt: skip
+    service.wait_for(job, "the machine that it stays on", lambda _: len(job.timeline().stays) > 1)
+    service.kill(until("its second process", lambda: second_process(job)))
+    info = job.wait(timeout=270, poll_s=0.1)
+    assert info.status == "succeeded", service.story(job)
+    log = list(job.logs())
+    assert "training: the base model's 1 layers are split over 2 GPUs" in log
+    assert "error: rank 1 of 2 was killed (SIGKILL): the others were ended" in log
+
+    bundle = unpacked(pack(info.parameters, rows).bundle.content, tmp_path / "bundle")
+    alone = Course(tmp_path / "alone", bundle, info.parameters).run()
+    assert {point.step: point.values for point in job.metrics()} == alone.points()
+    job.download(tmp_path / "artifacts")
+    assert files_of(tmp_path / "artifacts") == files_of(alone.output)
+    service.settled()
+
+
 def second_process(job: allpass.Job) -> int | None:
     """Of a training on two GPUs, once it is there."""
     own = (pid for pid in processes() if environment(pid).get("ALLPASS_JOB_ID") == job.id)

@@ -67,6 +67,7 @@ def test_options_become_settings_and_the_rest_is_as_with_run(live: FakeService) 
         (["org/m", "support.jsonl", "--method", "dora"], 2, "method: 'dora' is not one of lora, qlora, full"),
         (["org/m", "support.jsonl", "--nodes", "20"], 2, "nodes: 20 GPUs of 20 machines have no work with 16 rows"),
         (["org/m", "support.jsonl", "--nodes", "2", "--elastic"], 2, "elastic: a training on several machines keeps"),
+        (["org/m", "support.jsonl", "--sharded", "--method", "full"], 2, "sharded: True splits weights that are not"),
     ],
     ids=[
         "no file",
@@ -80,6 +81,7 @@ def test_options_become_settings_and_the_rest_is_as_with_run(live: FakeService) 
         "method",
         "too many",
         "elastic",
+        "sharded",
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_sent(live: FakeService, words: list[str], code: int, told: str) -> None:
@@ -97,6 +99,13 @@ def test_it_is_sent_for_several_machines(live: FakeService) -> None:
     (job,) = live.jobs.values()
     template = job["template"]
     assert (template["nodes"], template["gpu"]["count"], template["sharing"]) == (2, 4, False)
+
+
+def test_its_base_can_be_split(live: FakeService) -> None:
+    done = call("org/tiny", "support.jsonl", "--gpu", "A100:4", "--sharded")
+    assert (done.exit_code, done.stderr) == (0, "")
+    (job,) = live.jobs.values()
+    assert (job["parameters"]["sharded"], job["template"]["training"]["sharded"]) == (True, True)
 
 
 def test_it_can_be_planned_first(live: FakeService) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from allpass.cli.finetune import plan_fields
-from allpass.errors import InvalidTemplate
+from allpass.errors import InvalidInput, InvalidTemplate
 from allpass.recipe.packing import pack
+from allpass.recipe.settings import Recipe
 from allpass.templates import load_template
 from allpass.wire.plan import OwnLayout, PlanRequest
 
@@ -31,6 +32,39 @@ def test_one_of_a_range_is_trained_by_itself() -> None:
     """It may have several GPUs later on."""
     packed = pack({"model": "m"}, ROWS, template=load_template({"gpu": {"count": 1, "max_count": 8}}))
     assert (packed.template.gpu.max_count, packed.template.elastic, packed.template.sharing) == (8, True, False)
+
+
+def test_a_base_that_is_split_is_told_to_whoever_plans() -> None:
+    """Whoever does not ask for it sends what older servers know."""
+    told = {"gpu": {"type": "A100", "count": 4}}
+    packed = pack({"model": "m", "sharded": True}, ROWS, template=load_template(told))
+    assert (packed.template.training.sharded, packed.parameters["sharded"]) == (True, True)
+    assert PlanRequest(**plan_fields(packed, None)).sharded
+    plain = pack({"model": "m"}, ROWS, template=load_template(told))
+    assert "sharded" not in {*plain.template.training.model_fields_set, *plain.parameters, *plan_fields(plain, None)}
+
+
+@pytest.mark.parametrize(
+    ("told", "where", "what"),
+    [
+        ({"gpu": {"count": 2, "max_count": 4}}, "gpu.max_count", "whose base model is split over its GPUs keeps them"),
+        ({"gpu": {"count": 2}, "elastic": True}, "elastic", "whose base model is split over its GPUs keeps them"),
+        ({"gpu": {"count": 2}, "nodes": 2}, "nodes", "are split over the GPUs of one machine"),
+    ],
+)
+def test_what_a_split_base_does_not_go_with_is_refused(told: dict[str, Any], where: str, what: str) -> None:
+    with pytest.raises(InvalidTemplate) as refused:
+        pack({"model": "m", "sharded": True}, ROWS, template=load_template(told))
+    (problem,) = refused.value.problems
+    assert (problem.where, what in problem.message) == (where, True)
+    assert "sharded=False" in str(problem.hint)
+
+
+@pytest.mark.parametrize("method", ["full", "qlora"])
+def test_only_adapters_on_plain_weights_are_trained_on_a_split_base(method: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"sharded: True splits weights that .*: method is '{method}'") as refused:
+        Recipe.new({"model": "m", "method": method, "sharded": True})
+    assert 'method="lora"' in str(refused.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def problems_of(template: Template, recipe: Recipe) -> list[Problem]:
         what = "the base model's weights are split over the GPUs of one machine"
         return [Problem("nodes", what, '"nodes": 1, or sharded=False')]
     if recipe.sharded and (template.elastic or gpu.is_range):
-        name = "elastic" if template.elastic else "gpu.max_count"
+        name = "gpu.max_count" if gpu.is_range else "elastic"
         what = "a training whose base model is split over its GPUs keeps them"
         return [Problem(name, what, "leave it out, or sharded=False")]
     if nodes > 1 and template.elastic:

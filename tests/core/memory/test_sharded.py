@@ -1,0 +1,144 @@
+"""Frozen weights split over the GPUs of a machine: what each of them needs, and what they pass on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.layout import GpuSet, lay_out, lay_out_alone
+from app.core.memory import Training, model_named
+from app.core.memory.catalogue import MODELS
+from app.core.memory.host import host_bytes
+from app.core.memory.need import Stated, least_need
+from app.core.memory.parameters import parameters_of
+from app.core.memory.plans import Device, feasible_plans, remedies
+from app.core.memory.predict import peak_of
+from app.core.roofline import talk_bytes, trained_values
+from app.core.sharded_way import sharded_way
+from app.core.throughput import key_of
+from app.errors import InvalidInput
+from tests.api.test_plan import A100, T4
+
+GB = 1_000_000_000
+WHOLE = Training(method="lora", batch=1, sequence=512, narrow_adapters=True, loss="recomputed")
+SHARDED = replace(WHOLE, sharded=True)
+LARGE = Stated("llama-3-70b", model_named("llama-3-70b"), WHOLE, 16, 1, whole=True)
+SPLIT = replace(LARGE, training=SHARDED, gpus=4)
+
+
+def on(training: Training, gpus: int) -> Training:
+    return replace(training, gpus=gpus, sharding="none" if gpus == 1 else "fsdp" if training.sharded else "ddp")
+
+
+@given(st.sampled_from(sorted(MODELS)), st.integers(2, 8), st.integers(1, 4), st.booleans())
+def test_each_gpu_holds_its_share_of_the_layers(name: str, gpus: int, batch: int, recomputes: bool) -> None:
+    """By so much less than with a copy each lies there before a step; what is trained, or no layer's, is whole."""
+    model = model_named(name)
+    whole, split = (
+        peak_of(model, replace(on(one, gpus), batch=batch, checkpointing=recomputes)) for one in (WHOLE, SHARDED)
+    )
+    counts = parameters_of(model)
+    layers = counts.layers * counts.layer * WHOLE.weight_item
+    assert whole.resident - split.resident == pytest.approx(layers * (1 - 1 / gpus), rel=0.02)
+    assert split.optimizer - split.resident == whole.optimizer - whole.resident
+    for phase in ("forward", "backward"):
+        put_together = getattr(split, phase) - split.resident - (getattr(whole, phase) - whole.resident)
+        assert put_together >= 0.9 * 2 * counts.layer * WHOLE.weight_item
+
+
+@given(st.sampled_from(sorted(MODELS)), st.integers(1, 7))
+def test_one_gpu_more_never_takes_more_of_each(name: str, gpus: int) -> None:
+    stated = Stated(name, model_named(name), SHARDED, 64, gpus, 1, True, whole=True)
+    assert least_need(replace(stated, gpus=gpus + 1)).capacity_bytes <= least_need(stated).capacity_bytes + 4 * GB
+    if gpus >= 2:
+        assert least_need(replace(stated, gpus=gpus + 1)).capacity_bytes <= least_need(stated).capacity_bytes
+
+
+def test_a_model_that_no_gpu_holds_fits_on_four() -> None:
+    """And that is how its run is laid out, for its script to read; a copy on each never is."""
+    assert least_need(LARGE).capacity_bytes > 150 * GB
+    assert least_need(replace(LARGE, gpus=4)).capacity_bytes > 150 * GB
+    assert 45 * GB < least_need(SPLIT).capacity_bytes < 75 * GB
+    for lay in (lay_out, lay_out_alone):
+        found = lay(SPLIT, GpuSet("A100", 85 * GB, 4))
+        assert found.fits
+        assert (found.as_json()["sharding"], found.as_json()["gpus"]) == ("fsdp", 4)
+    assert lay_out_alone(replace(SPLIT, gpus=1), GpuSet("H200", 200 * GB, 1)).as_json()["sharding"] == "none"
+
+
+def test_a_plan_that_is_asked_for_so_spreads_nothing_else() -> None:
+    found = feasible_plans(LARGE.model, SHARDED, (Device("A100", 85 * GB, 4),), global_batch=16)
+    assert {plan.training.sharding for plan in found if plan.training.tensor_parallel == 1} == {"fsdp"}
+
+
+def test_weights_are_passed_on_with_every_part() -> None:
+    """Once forward and once back, of the layers alone; once more for what a preference is compared with. Steps that
+    were measured of another way to spread a training say nothing of this one."""
+    model, gpus = LARGE.model, 4
+    split = replace(on(SHARDED, gpus), accumulation=3)
+    share = (gpus - 1) / gpus
+    gradients = 2 * share * trained_values(model, split) * 2
+    counts = parameters_of(model)
+    weights = share * counts.layers * counts.layer_matrices * 2
+    assert talk_bytes(model, split) == pytest.approx(gradients + 2 * 3 * weights)
+    assert talk_bytes(model, replace(split, reference_pass=True)) == pytest.approx(gradients + 3 * 3 * weights)
+    keys = {key_of(LARGE.name, one, "A100", model.layers) for one in (split, replace(split, sharded=False))}
+    assert len(keys) == 2
+
+
+def test_processes_that_share_weights_map_them_once() -> None:
+    weights = parameters_of(LARGE.model).total * 2
+    more = host_bytes(LARGE.model, on(SHARDED, 4), processes=4) - host_bytes(LARGE.model, on(WHOLE, 4), processes=4)
+    assert more == weights
+    assert host_bytes(LARGE.model, SHARDED) == host_bytes(LARGE.model, WHOLE)
+
+
+@pytest.mark.parametrize("method", ["full", "qlora", "norm_tuning"])
+def test_only_frozen_weights_of_adapters_are_split_so(method: str) -> None:
+    quantised = {"quantisation": "nf4"} if method == "qlora" else {}
+    with pytest.raises(InvalidInput, match=r"sharded is True: method '\w+' has no frozen weights") as refused:
+        Training(method, 1, 8, sharded=True, **quantised)  # type: ignore[arg-type]
+    assert refused.value.param == "sharded"
+
+
+def test_what_would_help_where_it_still_does_not_fit() -> None:
+    """Weights in 4 bits are not split."""
+    found = remedies(LARGE.model, on(SHARDED, 2), Device("A100", 60 * GB))
+    assert found
+    assert all(not (one.training.method == "qlora" and one.training.sharded) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("offers", "stated", "told"),
+    [
+        ((replace(A100, gpu_memory_bytes=85 * GB, gpu_count=4),), LARGE, "split over 4 A100 it fits, with "),
+        ((replace(A100, gpu_memory_bytes=85 * GB, gpu_count=8),), LARGE, "split over 4 A100 it fits, with "),
+        ((replace(A100, gpu_memory_bytes=85 * GB, gpu_count=2), replace(T4, gpu_count=8)), LARGE, None),
+        ((A100,), LARGE, None),
+        ((), LARGE, None),
+        ((replace(A100, gpu_memory_bytes=85 * GB, gpu_count=4),), SPLIT, None),
+        ((replace(A100, gpu_memory_bytes=85 * GB, gpu_count=8),), replace(LARGE, batch=3), None),
+        (
+            (replace(A100, gpu_memory_bytes=85 * GB, gpu_count=8),),
+            replace(LARGE, gpus=8),
+            "finetune --gpu A100:8 --sharded)",
+        ),
+        (
+            (replace(A100, gpu_memory_bytes=85 * GB, gpu_count=8),),
+            replace(LARGE, training=Training("full", 1, 512)),
+            None,
+        ),
+    ],
+    ids=["four", "of eight", "too small", "one", "none", "split", "small step", "eight", "full"],
+)
+def test_where_a_copy_does_not_fit_it_is_said_on_how_many_it_would(
+    offers: tuple,
+    stated: Stated,
+    told: str | None,  # type: ignore[type-arg]
+) -> None:
+    """The fewest that are on offer in one machine, and no more than a step has rows."""
+    found = sharded_way(stated, offers)
+    assert found is None if told is None else found is not None and told in found

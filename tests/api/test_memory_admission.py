@@ -113,10 +113,10 @@ async def test_a_base_that_is_split_is_let_in_where_no_copy_fits(
     async with context.database.transaction() as connection:
         await connection.execute(update(app_versions).values(entrypoint=SCRIPT_NAME))
     told = error_of(await submit(tenant, adapters), 422, "invalid_input")["message"]
-    assert "split over 4 A100 it fits, with " in told
-    assert "(finetune --gpu A100:4 --sharded)" in told
+    assert "split over 2 A100 it fits, with " in told
+    assert "(finetune --gpu A100:2 --sharded)" in told
     clock.advance(s=6)
-    split = adapters | {"training": adapters["training"] | {"sharded": True}, "gpu": {"count": 4}}
+    split = adapters | {"training": adapters["training"] | {"sharded": True}, "gpu": {"count": 2}}
     assert await needs(context, await submit(tenant, split)) < 20 * GB
     clock.advance(s=6)
     wrong = split | {"training": FULL | {"sharded": True}}

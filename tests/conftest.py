@@ -68,11 +68,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A file that takes long is not even imported in a quick run, but where it is asked for by name."""
+    """A file that takes long, or starts whole stacks, is not even imported in a quick run, but where it is asked for by
+    name."""
     if not config.getoption("--quick") or any(str(collection_path) in one for one in map(os.path.abspath, config.args)):
         return None
     name = os.path.relpath(collection_path, config.rootpath)
-    return True if name in _NOT_QUICK.read_text().splitlines() else None
+    is_long = name in _NOT_QUICK.read_text().splitlines()
+    return True if is_long or (collection_path.suffix == ".py" and starts_stacks(str(collection_path))) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.lines import starts_stacks
+
 ROOT = Path(__file__).resolve().parents[1]
 LISTED = (ROOT / "tests/not_quick.txt").read_text().splitlines()
 
@@ -44,6 +46,13 @@ def test_a_listed_file_runs_when_it_is_asked_for() -> None:
     found = _collected("tests/core")
     assert beside in found
     assert not found & set(LISTED)
+
+
+def test_what_starts_whole_stacks_is_never_quick() -> None:
+    """Also before it has been measured."""
+    found = _collected("tests/stack")
+    assert found
+    assert not [file for file in found if starts_stacks(file)]
 
 
 def test_the_shortest_files_stay_in(script: dict[str, Any]) -> None:

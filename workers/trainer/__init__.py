@@ -36,6 +36,7 @@ On several GPUs (ADR 0093) there is a process for each, which takes its parts of
     ranks.summing(parameters)                    gradients of parts, added in their order (`summing`)
     stepping.Stepping(...).gather(step, ...)     a step's gradients, by whichever processes there are
     handing_over.share(ranks, ...)               what the first process hands to the others when they meet
+    sharding.prepare(recipe, data, join)         the model, its base split over all of them (ADR 0114)
     wanted_gpus.WantedGpus                       which GPUs it is to have; they may change between two steps (ADR 0098)
 
 Two jobs that are trained as one (ADR 0026) share a model, and each is a `Side` with a session of its own:

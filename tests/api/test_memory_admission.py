@@ -11,11 +11,14 @@ from sqlalchemy import select, update
 
 from allpass.recipe.packing import SCRIPT_NAME
 from app.api.context import ApiContext
+from app.core.model.node import Tier
+from app.core.model.pool import Pool
+from app.db.pools.pools import PoolRow, add_pool
 from app.db.tables import app_versions, jobs
 from tests.api.conftest import Tenant, error_of
 from tests.api.test_plan import A100, T4, gpu, offered
 from tests.conftest import ManualClock
-from tests.seeds import seed_node
+from tests.seeds import T0_MS, seed_node
 
 GB = 1_000_000_000
 FULL = {"method": "full", "batch_size": 8, "sequence_length": 1024, "precision": "bf16"}
@@ -121,6 +124,29 @@ async def test_a_base_that_is_split_is_let_in_where_no_copy_fits(
     clock.advance(s=6)
     wrong = split | {"training": FULL | {"sharded": True}}
     assert error_of(await submit(tenant, wrong), 422, "invalid_input")["param"] == "template.training.sharded"
+
+
+@pytest.mark.parametrize("by", ["offer", "pool"])
+async def test_what_is_others_alone_is_neither_counted_on_nor_named(
+    tenant: Tenant, stranger: Tenant, context: ApiContext, by: str
+) -> None:
+    """A job that would fit there only is refused, rather than wait for ever; they themselves are let in. A pool that
+    its launcher lists without its projects is theirs as well."""
+    theirs = replace(A100, gpu_type="Hidden-99", provider="slurm", offer_id="theirs", tier=Tier.OWN, region="theirs")
+    whose = (stranger.project_id,)
+    await offered(context, T4, replace(theirs, projects=whose) if by == "offer" else theirs)
+    if by == "pool":
+        async with context.database.transaction() as connection:
+            await add_pool(connection, PoolRow(Pool("theirs", launcher="slurm", projects=whose), "", {}, T0_MS))
+    adapters = {**LLAMA, "training": FULL | {"method": "lora"}}
+    refused = await submit(tenant, adapters)
+    assert error_of(refused, 422, "invalid_input")["param"] == "template.training"
+    named = await submit(tenant, {"gpu": {"type": "Hidden-99"}})
+    assert error_of(named, 422, "invalid_input")["param"] == "template.gpu.type"
+    assert "on offer are T4" in named.text
+    assert "Hidden" not in refused.text
+    assert (await submit(stranger, adapters)).status_code == 201
+    assert (await submit(stranger, {"gpu": {"type": "Hidden-99"}})).status_code == 201
 
 
 async def test_what_fits_nowhere_is_refused_with_what_would_help(tenant: Tenant, context: ApiContext) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, exists, func, or_, select
+from sqlalchemy import ColumnElement, all_, and_, delete, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
@@ -15,7 +15,7 @@ from app.core.model.offer import Offer
 from app.db.arrays import insert_rows, is_one_of
 from app.db.bids import is_bid
 from app.db.offers.provider_states import rents_nothing
-from app.db.tables import nodes, offers, provider_states
+from app.db.tables import nodes, offers, pools, provider_states
 from app.db.text import storable_json
 from app.db.unreadable import RowReading
 
@@ -72,25 +72,52 @@ async def delete_offer(connection: AsyncConnection, offer: Offer) -> None:
 
 
 async def recent_offers(
-    connection: AsyncConnection, *, now_ms: int, max_age_ms: int, reading: RowReading | None = None
+    connection: AsyncConnection,
+    *,
+    now_ms: int,
+    max_age_ms: int,
+    reading: RowReading | None = None,
+    project_id: str | None = None,
 ) -> tuple[Offer, ...]:
     """Offers seen within `max_age_ms`, by key; without providers that refuse our credentials or are at our limit, and
-    without those that cannot be read, which are noted."""
+    without those that cannot be read, which are noted. `project_id`: those that this project may have; else all."""
     reading = RowReading() if reading is None else reading
     closed = exists().where(provider_states.c.provider == offers.c.provider, rents_nothing(now_ms))
     rows = await connection.execute(
         select(offers.c.provider, offers.c.offer_id, offers.c.offer)
-        .where(KNOWN_TIER, offers.c.seen_ms >= now_ms - max_age_ms, ~closed)
+        .where(KNOWN_TIER, offers.c.seen_ms >= now_ms - max_age_ms, ~closed, *_had_by(project_id))
         .order_by(offers.c.provider, offers.c.offer_id)
     )
     read = (reading.of(offers.name, f"{row.provider}/{row.offer_id}", partial(read_offer, row.offer)) for row in rows)
     return tuple(sorted((offer for offer in read if offer is not None), key=lambda offer: offer.key))
 
 
+def _had_by(project_id: str | None) -> tuple[ColumnElement[bool], ...]:
+    return () if project_id is None else (is_for_project(project_id), ~is_of_others_pool(project_id))
+
+
 def is_for_project(project_id: str) -> ColumnElement[bool]:
     """Of a row: whether it is for all projects, or for this one."""
     projects = offers.c.offer["projects"].astext
     return or_(func.coalesce(projects, "[]") == "[]", offers.c.offer.contains({"projects": [project_id]}))
+
+
+def is_of_others_pool(project_id: str) -> ColumnElement[bool]:
+    """Launchers do not know whose the pool is in which they start machines."""
+    of = pools.c
+    its = and_(of.launcher == offers.c.provider, of.name == offers.c.offer["region"].astext)
+    return and_(
+        offers.c.tier == Tier.OWN,
+        exists().where(its, func.cardinality(of.projects) > 0, all_(of.projects) != project_id),
+    )
+
+
+async def closed_pools(connection: AsyncConnection) -> dict[tuple[str, str], frozenset[str]]:
+    """The projects of each pool that is not for all, by its launcher and name."""
+    rows = await connection.execute(
+        select(pools.c.launcher, pools.c.name, pools.c.projects).where(func.cardinality(pools.c.projects) > 0)
+    )
+    return {(row.launcher, row.name): frozenset(row.projects) for row in rows}
 
 
 def read_offer(kept: Any) -> Offer:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, Row, all_, and_, case, cast, exists, func, or_, select
+from sqlalchemy import BigInteger, ColumnElement, Integer, Row, and_, case, cast, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
-from app.db.offers.listed import KNOWN_TIER, is_for_project, read_offer
-from app.db.tables import offers, pools
+from app.db.offers.listed import KNOWN_TIER, is_for_project, is_of_others_pool, read_offer
+from app.db.tables import offers
 from app.db.unreadable import RowReading
 
 
@@ -77,7 +77,7 @@ async def _some(
     gpus = func.greatest(1, case((counted, cast(columns.offer["gpu_count"].astext, Integer)), else_=1))
     gpu_price = cast((columns.price_micros_per_hour + gpus - 1) // gpus, BigInteger)
     conditions: list[ColumnElement[bool]] = [
-        KNOWN_TIER, columns.seen_ms >= seen_since_ms, is_for_project(project_id), ~_is_of_others_pool(project_id)
+        KNOWN_TIER, columns.seen_ms >= seen_since_ms, is_for_project(project_id), ~is_of_others_pool(project_id)
     ]  # fmt: skip
     if wanted.gpu_type is not None:
         conditions.append(func.lower(columns.offer["gpu_type"].astext) == wanted.gpu_type.lower())
@@ -99,13 +99,3 @@ async def _some(
         .limit(limit)
     )
     return (await connection.execute(statement)).all()
-
-
-def _is_of_others_pool(project_id: str) -> ColumnElement[bool]:
-    """Launchers do not know whose the pool is in which they start machines."""
-    of = pools.c
-    its = and_(of.launcher == offers.c.provider, of.name == offers.c.offer["region"].astext)
-    return and_(
-        offers.c.tier == Tier.OWN,
-        exists().where(its, func.cardinality(of.projects) > 0, all_(of.projects) != project_id),
-    )

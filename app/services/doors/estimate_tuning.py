@@ -34,7 +34,9 @@ async def estimate_tuning(
     try:
         asked = _asked(name, training)
         async with database.transaction() as connection:
-            offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=offers_max_age_ms)
+            offers = await recent_offers(
+                connection, now_ms=now_ms, max_age_ms=offers_max_age_ms, project_id=tuning.project_id
+            )
             steps = await step_rows(connection, tuning.project_id)
             known = Calibrations(await newest_calibrations(connection, tuning.project_id))
         planned = await asyncio.to_thread(plan_job, asked, offers, Throughput.of(steps), known, now_ms=now_ms)

@@ -14,6 +14,7 @@ from app.core.memory.calibration import Calibrations, corrected
 from app.core.memory.host import host_bytes
 from app.core.memory.need import LeastNeed, Stated, changes_that_help, least_need, least_need_alone, smallest_known
 from app.core.model.job import Resources
+from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.precision import has_bf16, in_fp16
 from app.core.roofline import GPUS
@@ -22,7 +23,7 @@ from app.core.throughput import StepTime, Throughput, plain_gpu
 from app.db.engine import Database
 from app.db.jobs.memory_retries import pool_of
 from app.db.learning.calibrations import newest_calibrations, step_rows
-from app.db.offers.listed import recent_offers
+from app.db.offers.listed import closed_pools, recent_offers
 from app.errors import InvalidInput
 from app.ports.clock import Clock
 from app.services.jobs.check_gpu import check_gpu
@@ -36,6 +37,7 @@ _KEEP_STEPS_MS = 60_000
 _USUAL_GPU = "A100"
 _UNSTATED_GB = Template.model_fields["memory_gb"].default
 _MOST_KEPT = 1024
+_MOST_HAD = 64  # projects, each with as many offers as there are
 _GB = 1_000_000_000
 _PARAM = "template.training"
 
@@ -71,6 +73,8 @@ class MemoryAdmission:
         self._needs: dict[Stated, LeastNeed] = {}
         self._answers: dict[_Asked, Predicted] = {}
         self._offers: tuple[Offer, ...] = ()
+        self._closed: dict[tuple[str, str], frozenset[str]] = {}  # pools that are not for all projects
+        self._had: dict[str, tuple[Offer, ...]] = {}  # by project: those that it may have
         self._read_ms: int | None = None
         self._measured: dict[str, tuple[int, Throughput]] = {}
         self._learned: dict[str, Calibrations] = {}  # for as long as the answers
@@ -93,7 +97,7 @@ class MemoryAdmission:
         if stated is None:
             return await self._predict_alone(project_id, template, by_recipe=by_recipe)
         stated = replace(stated, whole=by_recipe)
-        offers = await self._known_offers()
+        offers = await self._known_offers(project_id)
         says_memory = template.memory_gb != _UNSTATED_GB or not by_recipe
         host = 0
         if not says_memory:
@@ -115,7 +119,7 @@ class MemoryAdmission:
         if gpu.type is None and gpu.count == 1:
             return  # the usual case, of which there are many a second
         try:
-            check_gpu(gpu, await self._known_offers())
+            check_gpu(gpu, await self._known_offers(project_id))
         except InvalidInput:
             if not await self._is_rented(project_id, Resources(gpu.count, gpu_type=gpu.type)):
                 raise
@@ -131,7 +135,7 @@ class MemoryAdmission:
         overruled = template.gpu.memory_gb is not None
         least_bytes = 0 if overruled else need.capacity_bytes
         wanted = Resources(1, gpu_type=template.gpu.type, gpu_memory_bytes_min=least_bytes)
-        offers = await self._known_offers()
+        offers = await self._known_offers(project_id)
         fits = any(_holds(wanted, offer) for offer in offers)
         if offers and not fits and not overruled and not await self._is_rented(project_id, wanted):
             raise InvalidInput(
@@ -235,16 +239,27 @@ class MemoryAdmission:
             self._measured[project_id] = now_ms, table
         return table
 
-    async def _known_offers(self) -> tuple[Offer, ...]:
+    async def _known_offers(self, project_id: str) -> tuple[Offer, ...]:
+        """Those that the project may have: it neither waits for what is others' alone, nor hears of it."""
         now_ms = self._clock.now_ms()
         if self._read_ms is None or not 0 <= now_ms - self._read_ms < _KEEP_MS:
             async with self._database.transaction() as connection:
                 max_age_ms = self._settings.offers_gone_after_ms
                 self._offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=max_age_ms)
+                self._closed = await closed_pools(connection)
+            self._had.clear()
             self._read_ms = now_ms
             self._answers.clear()
             self._learned.clear()
-        return self._offers
+        if len(self._had) >= _MOST_HAD and project_id not in self._had:
+            self._had.clear()
+        if project_id not in self._had:
+            self._had[project_id] = tuple(one for one in self._offers if self._may_have(project_id, one))
+        return self._had[project_id]
+
+    def _may_have(self, project_id: str, offer: Offer) -> bool:
+        pool = self._closed.get((offer.provider, offer.region)) if offer.tier is Tier.OWN else None
+        return project_id in (offer.projects or (project_id,)) and (pool is None or project_id in pool)
 
 
 def _in_fp16(stated: Stated) -> Stated:

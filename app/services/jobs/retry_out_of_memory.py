@@ -57,7 +57,7 @@ async def after_out_of_memory(connection: Connection, run: RunRow, kind: Ran, *,
 
 async def _larger(connection: Connection, job: MemoryRetries, wanted: Resources, *, now_ms: int) -> str | None:
     """Something that could be rented, or is, and has what is wanted; the cheapest offer if there are several."""
-    offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=_OFFERS_MS)
+    offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=_OFFERS_MS, project_id=job.project_id)
     fitting = [offer for offer in offers if offer_fits(wanted, offer)]
     if fitting:
         cheapest = min(fitting, key=lambda offer: (offer.price_per_hour, offer.key))

@@ -96,5 +96,6 @@ async def _may_leave(connection: Connection, row: NodeRow, *, offers_gone_after_
         return False
     failures = (await failures_by_provider(connection, now_ms=now_ms)).get(row.provider, [])
     barred = [host.host for host in barred_hosts(failures, now_ms)]
-    offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=offers_gone_after_ms)
+    max_age_ms, project_id = offers_gone_after_ms, row.project_id
+    offers = await recent_offers(connection, now_ms=now_ms, max_age_ms=max_age_ms, project_id=project_id)
     return is_elsewhere(row.offer, offers, barred)

@@ -49,7 +49,8 @@ async def resize_job(
     if job.resources.gpus_max == gpus and (run is None or run.held.wanted == gpus):
         return
     if run is None:
-        check_count(gpus, await recent_offers(connection, now_ms=now_ms, max_age_ms=_OFFERS_MS), "gpus")
+        known = await recent_offers(connection, now_ms=now_ms, max_age_ms=_OFFERS_MS, project_id=project_id)
+        check_count(gpus, known, "gpus")
     elif run.held.wanted != gpus:
         await _resize(connection, ids, job, run, gpus, now_ms=now_ms)
     await change_job(connection, job_id, {"resources": _asks(job, gpus)})

@@ -61,6 +61,13 @@ def test_the_shortest_files_stay_in(script: dict[str, Any]) -> None:
     assert script["left_out"]({"a": 1.0, "b": 5.0}, 6.0) == []
 
 
+def test_what_a_report_does_not_know_stays_listed(script: dict[str, Any]) -> None:
+    """A quick run measures only what is quick."""
+    first, second = LISTED[:2]
+    assert script["listed_before"]({first: 1.0}) == {*LISTED} - {first}
+    assert second in script["listed_before"]({"tests/core/test_money.py": 1.0})
+
+
 @given(st.dictionaries(st.text("abc", min_size=1), st.floats(0, 100)), st.floats(0, 500))
 def test_what_stays_in_has_room(seconds: dict[str, float], room_s: float) -> None:
     """And nothing is left out that is shorter than what stays."""

@@ -137,7 +137,7 @@ def _cut(stated: Stated, micro_batch: int, checkpointing: bool) -> Training:
         batch=micro,
         accumulation=-(-parts // stated.gpus),
         gpus=stated.gpus,
-        sharding="none" if stated.gpus == 1 else "fsdp" if stated.training.sharded else "ddp",
+        sharding=stated.shardings[0],
         checkpointing=checkpointing,
     )
 

@@ -57,13 +57,15 @@ class MachineLayouts:
         return next((each for each in range(count, 0, -1) if batch % (each * self._nodes) == 0), None)
 
     def _of_recipe(self, kind: _Kind) -> LaidOver:
-        """As it is laid out when it runs: a whole copy on each of its GPUs, whatever the network is."""
+        """As it is laid out when it runs, whatever the network is: each machine has all of the training, and each GPU
+        a copy, unless that is split over those of its machine."""
         if kind not in self._least:
             wish, own = self._wish, self._wish.own
             assert own is not None
             own = replace(own, gpus=own.gpus * self._nodes)
             place = GpuSet(kind[0], kind[2], own.gpus)
             calibration = self._calibration(kind[0])
+            wish = replace(wish, training=wish.training.over(self._nodes))
             found = lay_out_alone(stated_alone(wish, own), place, Learned(calibration, self._throughput))
             self._least[kind] = LaidOver(found.training, found.estimated, found.decided, calibration, found.step)
         return self._least[kind]

@@ -207,5 +207,6 @@ def _shared_bytes(model: Architecture, training: Training, trained: int) -> floa
     if training.gathers_weights:
         split = _shape(model).matrices if training.sharded else _shape(model).total
         passes = 3 if training.sharded and training.reference_pass else 2
+        share = (training.shares - 1) / training.shares
         total += passes * training.accumulation * share * split * training.weight_item
     return total

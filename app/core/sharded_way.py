@@ -11,16 +11,18 @@ from app.core.model.offer import Offer
 _COUNTS = (2, 4, 8)
 
 
-def sharded_way(stated: Stated, offers: Iterable[Offer]) -> str | None:
-    """In words, with the options of the command; None where it is split already, cannot be, or would not fit either."""
+def sharded_way(stated: Stated, offers: Iterable[Offer], machines: int = 1) -> str | None:
+    """In words, with the options of the command; None where it is split already, cannot be, or would not fit either.
+    `stated`: with the GPUs of all its machines."""
     if stated.training.method != "lora" or stated.training.sharded:
         return None
     known = tuple(offers)
-    training = replace(stated.training, sharded=True)
-    for gpus in _COUNTS:
-        if not stated.gpus <= gpus <= stated.batch or not any(offer.gpu_count >= gpus for offer in known):
+    training = replace(stated.training, sharded=True).over(machines)
+    for gpus in _COUNTS:  # of each machine
+        total = gpus * machines
+        if not stated.gpus <= total <= stated.batch or not any(offer.gpu_count >= gpus for offer in known):
             continue
-        need = least_need(replace(stated, training=training, gpus=gpus)).capacity_bytes
+        need = least_need(replace(stated, training=training, gpus=total)).capacity_bytes
         enough = [one for one in known if one.gpu_count >= gpus and one.gpu_memory_bytes >= need]
         if enough:
             found = min(enough, key=lambda one: (one.price_per_hour, one.key))

@@ -103,6 +103,9 @@ async def test_over_machines_the_recipe_needs_as_much_on_each_gpu(tenant: Tenant
     error = error_of(await submit(tenant, whole | {"nodes": 4}), 422, "invalid_input")
     assert "GB on each of its GPUs (8 of 4 machines); the largest offered is A100 with 24.0 GB" in error["message"]
     assert "more machines do not help: each GPU holds all of the training" in error["message"]
+    split = whole | {"nodes": 4, "training": FULL | {"method": "lora", "sharded": True, "sequence_length": 8192}}
+    error = error_of(await submit(tenant, split), 422, "invalid_input")
+    assert "more machines do not help: each machine holds all of the training" in error["message"]
     many = error_of(await submit(tenant, whole | {"nodes": 4, "gpu": {"count": 4}}), 422, "invalid_input")
     assert "no offer has 4 x GPU" in many["message"]
 

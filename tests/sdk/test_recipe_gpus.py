@@ -49,7 +49,6 @@ def test_a_base_that_is_split_is_told_to_whoever_plans() -> None:
     [
         ({"gpu": {"count": 2, "max_count": 4}}, "gpu.max_count", "whose base model is split over its GPUs keeps them"),
         ({"gpu": {"count": 2}, "elastic": True}, "elastic", "whose base model is split over its GPUs keeps them"),
-        ({"gpu": {"count": 2}, "nodes": 2}, "nodes", "are split over the GPUs of one machine"),
     ],
 )
 def test_what_a_split_base_does_not_go_with_is_refused(told: dict[str, Any], where: str, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.training.gangs import OnGpus
 from tests.training.scripts import Host, Machine, files_of
 from tests.training.test_lost_ranks import GANG, ground, left_of, machine
 from tests.training.test_several_gpus import COMMON, KINDS, PAIRS, SUMS, VOTES, assert_same
+from tests.training.test_several_machines import LONG, Gang
 from workers.trainer import gathering
 from workers.trainer.sharding import layers_of
 
@@ -131,6 +133,33 @@ def test_who_is_lost_takes_its_share_along_and_it_goes_on_from_its_checkpoint(
     assert not left_of(place)
     for step, loss in place.losses().items():
         assert loss == whole.losses()[step]
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_each_of_two_machines_holds_all_of_the_base(
+    hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], whole: Machine, gpus: int, tmp_path: Path
+) -> None:
+    """Split over its own GPUs: between machines passes what is learned alone. One GPU has nobody to share it."""
+    gang = Gang(tmp_path, ground, gpus, followers, sharded=True).start(hosts)
+    assert gang.codes() == (0, 0), gang.words()
+    assert gang.first.losses() == whole.losses()
+    assert files_of(gang.first.folder / "output") == files_of(whole.folder / "output")
+    first, second = (process.output for process in gang.processes)
+    assert ("training: the base model's 1 layers are split over 2 GPUs of each machine" in first) == (gpus == 2)
+    assert second == "training: takes part as machine 1 of 2, which machine 0 speaks for\n"
+    assert not gang.left()
+
+
+def test_who_is_lost_on_a_further_machine_ends_all(
+    hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], tmp_path: Path
+) -> None:
+    gang = Gang(tmp_path, ground, 2, followers, fault="3 2 kill", sharded=True, steps=LONG).start(hosts)
+    assert gang.codes() == (1, -signal.SIGKILL), gang.words()
+    why = "rank 3 of 4, on machine 1, was killed (SIGKILL)"
+    first, second = (process.output.splitlines()[-1] for process in gang.processes)
+    assert second == f"error: {why}: all processes of the training end"
+    assert first == f"error: connection closed by machine 1: {why}: all processes of the training end"
+    assert not gang.left()
 
 
 def test_a_stop_is_saved_and_another_number_of_gpus_goes_on(

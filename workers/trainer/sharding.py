@@ -1,5 +1,5 @@
-"""The base model's layers split over the processes of a training (FSDP): each holds a share of every frozen matrix, and
-a layer is put together while it is at work.
+"""The base model's layers split over the processes of a machine (FSDP): each holds a share of every frozen matrix, and
+a layer is put together while it is at work. Of several machines each holds all of the layers.
 
 Nothing that is trained is split: adapters, their gradients and the optimizer's states are small, and whole in every
 process. So what comes out is what one GPU would give, bit for bit: a layer that is put together is a copy (ADR 0114).
@@ -24,14 +24,14 @@ from workers.trainer.rows import Data
 
 
 def prepare(recipe: Recipe, data: Data, join: Join) -> tuple[Prepared, Join]:
-    """The model, split over all processes, which have met for it; and how its loop comes to them. Raises what
-    `model.prepare` and `join` raise, and ValueError for a model that has no row of layers."""
+    """The model, split over the processes of each machine, which have met for it; and how its loop comes to them.
+    Raises what `model.prepare` and `join` raise, and ValueError for a model that has no row of layers."""
     met: list[Ranks] = []
 
     def place(whole: Any, device: Any) -> Any:
         layers = layers_of(whole)  # before others are waited for
         met.append(join(device))
-        return whole.to(device) if met[0].count == 1 else _split(whole, layers, met[0], device)
+        return _split(whole, layers, met[0], device) if met[0].count > met[0].machines else whole.to(device)
 
     prepared = model.prepare(recipe, data.labels, data.adapter, place=place)
     return prepared, _Once(met[0])
@@ -50,7 +50,8 @@ def layers_of(whole: Any) -> tuple[Any, nn.ModuleList]:
 
 def _split(whole: Any, layers: tuple[Any, nn.ModuleList], ranks: Ranks, device: Any) -> Any:
     owner, row = layers
-    mesh = init_device_mesh(device.type, (ranks.count,))
+    each = ranks.count // ranks.machines
+    mesh = init_device_mesh(device.type, (ranks.machines, each), mesh_dim_names=("machines", "gpus"))["gpus"]
     trained = {one for one in whole.parameters() if one.requires_grad}
     for layer in row:
         fully_shard(layer, mesh=mesh, ignored_params=trained)
@@ -58,7 +59,9 @@ def _split(whole: Any, layers: tuple[Any, nn.ModuleList], ranks: Ranks, device: 
     whole.to(device)  # what is not split: embeddings, the head, what is trained
     fully_shard(owner, mesh=mesh, ignored_params=trained | (set(owner.parameters()) - split))
     ranks.is_in_step = True
-    print(f"training: the base model's {len(row)} layers are split over {ranks.count} GPUs", flush=True)
+    of_each = " of each machine" if ranks.machines > 1 else ""
+    if ranks.is_first:
+        print(f"training: the base model's {len(row)} layers are split over {each} GPUs{of_each}", flush=True)
     return whole
 
 

@@ -41,12 +41,20 @@ class Stated:
     exact: Exact | None = None
     whole: bool = False
 
+    def over(self, machines: int) -> Stated:
+        """As it is on so many machines, with the GPUs of all of them."""
+        if machines == 1:
+            return self
+        return replace(self, gpus=self.gpus * machines, training=self.training.over(machines))
+
     @property
     def shardings(self) -> tuple[Sharding, ...]:
         """How it may be spread over its GPUs."""
         if self.gpus == 1:
             return ("none",)
-        return ("ddp",) if self.whole and not self.training.sharded else self.training.shardings
+        if self.training.sharded:  # a machine with a single GPU has nothing to split
+            return ("fsdp",) if self.gpus > self.training.machines else ("ddp",)
+        return ("ddp",) if self.whole else self.training.shardings
 
 
 @dataclass(frozen=True, slots=True)

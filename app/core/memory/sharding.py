@@ -71,7 +71,7 @@ def _gathering_frozen(model: Architecture, training: Training, kept: Resident, s
     return ShardedBytes(
         resident=kept.weights
         - layers
-        + layers / training.replicas
+        + layers / training.shares
         + kept.adapters
         + kept.states
         + kept.gradients * DDP_BUCKETS,

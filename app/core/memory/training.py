@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from app.core.memory.architecture import Architecture
@@ -62,7 +62,8 @@ class Training:
     DeepSpeed's, which may run on one GPU too. `row_tokens`: how many a sequence has on average, where rows are joined
     without padding; 0: all of `sequence`. It decides how long a step takes; memory has to do for the longest.
     `sharded`: of the frozen weights alone, layer by layer (`fsdp` of the built-in recipe, ADR 0114); what is trained is
-    whole on every GPU, and so is what belongs to no layer.
+    whole on every GPU, and so is what belongs to no layer. `machines`: over how many the GPUs of such a training are,
+    each of which holds all of the weights.
     `precision_by_gpu`: what is bf16 here is fp16 on GPUs that have no units for it (`app.core.precision`).
     """
 
@@ -89,12 +90,13 @@ class Training:
     row_tokens: int = 0
     precision_by_gpu: bool = False
     sharded: bool = False
+    machines: int = 1
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise _wrong(self, name, "it must be one of " + ", ".join(choices))
-        for name in ("batch", "sequence", "accumulation", "gpus", "tensor_parallel"):
+        for name in ("batch", "sequence", "accumulation", "gpus", "tensor_parallel", "machines"):
             if not 0 < getattr(self, name) < _MOST_TOKENS:
                 raise _wrong(self, name, "it must be a positive number")
         if not 0 <= self.row_tokens < _MOST_TOKENS:
@@ -135,6 +137,8 @@ class Training:
             raise _wrong(self, "tensor_parallel", f"it must divide gpus, which is {self.gpus}")
         if self.sharded and self.method != "lora":
             raise _wrong(self, "sharded", f"method {self.method!r} has no frozen weights in 16 or 32 bits: take lora")
+        if self.gpus > 1 and self.gpus % self.machines:
+            raise _wrong(self, "machines", f"it must divide gpus, which is {self.gpus}")
         if self.sharding in {"ddp", "fsdp"} and self.gpus < 2:
             raise _wrong(self, "sharding", "there is one GPU: take none, or more gpus")
         if self.optimizer.startswith("in_backward") and self.accumulation > 1:
@@ -164,6 +168,15 @@ class Training:
     def shardings(self) -> tuple[Sharding, ...]:
         """Ways to spread it over several GPUs."""
         return ("fsdp",) if self.sharded else ("ddp", "zero2", "fsdp")
+
+    def over(self, machines: int) -> Training:
+        """On GPUs of so many machines."""
+        return replace(self, machines=machines) if self.sharded else self
+
+    @property
+    def shares(self) -> int:
+        """Of what is split: GPUs of one machine where they are on several, else all that hold a copy together."""
+        return self.replicas // self.machines
 
     @property
     def splits_states(self) -> bool:

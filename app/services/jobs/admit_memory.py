@@ -28,7 +28,7 @@ from app.errors import InvalidInput
 from app.ports.clock import Clock
 from app.services.jobs.check_gpu import check_gpu
 from app.services.jobs.compose_job import NOTHING_STATED, Predicted
-from app.services.jobs.plan_machines import WHOLE
+from app.services.jobs.plan_machines import whole
 from app.services.jobs.state_training import in_template_words, stated_alone, stated_training
 from app.settings import Settings
 
@@ -102,7 +102,7 @@ class MemoryAdmission:
         host = 0
         if not says_memory:
             host = host_bytes(stated.model, stated.training, merges=merges, processes=stated.gpus)
-        stated = replace(stated, gpus=stated.gpus * template.nodes)  # a script may spread it over all of them
+        stated = stated.over(template.nodes)  # a script may spread it over all of them
         overruled = template.gpu.memory_gb is not None
         asked = _Asked(project_id, stated, template.gpu.type, overruled, by_recipe, host, template.nodes)
         known = self._answers.get(asked)
@@ -323,10 +323,10 @@ def _refusal(told: _Asked, needed: _Needed, asked: Resources, offers: Sequence[O
     else:
         known = smallest_known(need.capacity_bytes)
         parts.append(f"the smallest GPU that would do is {known}" if known else "no single GPU is that large")
-    if told.machines == 1 and told.by_recipe and (way := sharded_way(stated, of_kind)) is not None:
+    if told.by_recipe and (way := sharded_way(stated, of_kind, told.machines)) is not None:
         parts.append(way)
     if told.machines > 1 and told.by_recipe:
-        parts.append(WHOLE)
+        parts.append(whole(stated.training))
     parts.append("gpu.memory_gb overrules the prediction")
     return InvalidInput(f"{_PARAM}: " + "; ".join(parts), param=_PARAM)
 

@@ -90,8 +90,9 @@ def plan_job(
         if asked.layout is None
         else OwnLayout(asked.layout.gpus, asked.layout.micro_batch, asked.layout.checkpointing)
     )
-    wish = AskedJob(name, model, training, asked.batch, steps, asked.steps is not None, left_ms, exact, own)
     nodes = asked.nodes or 1
+    training = training.over(nodes)
+    wish = AskedJob(name, model, training, asked.batch, steps, asked.steps is not None, left_ms, exact, own)
     whole = None if own is None else stated_alone(wish, replace(own, gpus=own.gpus * nodes))
     if whole is None:
         alone = least_memory(model, training, 1, global_batch=asked.batch)[1].needed
@@ -111,7 +112,7 @@ def plan_job(
         question = MachinesQuestion(wish, there, sites, *taught, asked.gpu_type, asked.gpu_count)
         machines = plan_machines(asked, question, options)
     reason = _why(wish, options) if fits else _why_none(options, alone, gpus) + _left_out(len(known) - len(roomy), host)
-    if not fits and whole is not None and (way := sharded_way(whole, offers)) is not None:
+    if not fits and nodes == 1 and whole is not None and (way := sharded_way(whole, offers)) is not None:
         reason += f"; {way}"
     if nodes > 1:
         reason = "machines are not looked for here" if machines is None else machines.reason

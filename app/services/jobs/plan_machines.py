@@ -10,6 +10,7 @@ from app.core.gang_sites import machines_in_words, place_in_words, why_not_all
 from app.core.machine_options import MOST_MACHINES, MachineOption, Sites, by_site, options_over
 from app.core.memory.architecture import is_known
 from app.core.memory.calibration import Calibrations
+from app.core.memory.training import Training
 from app.core.model.offer import Offer
 from app.core.options import AskedJob, Option
 from app.core.policies.reasons import duration
@@ -20,7 +21,12 @@ _GB = 1_000_000_000
 _NOT_KNOWN = (
     "which machines reach each other is not known yet: the control loop says it with the next listing of every provider"
 )
-WHOLE = "more machines do not help: each GPU holds all of the training"
+
+
+def whole(training: Training) -> str:
+    """Why it is no use to take more machines for the built-in recipe."""
+    which = "machine" if training.sharded else "GPU"
+    return f"more machines do not help: each {which} holds all of the training"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,7 @@ def _further(asking: MachinesQuestion, alone: Sequence[Option]) -> MachinesPlan 
     """The fewest machines on which it fits where all are to be had; else those on which it would fit."""
     own = asking.wish.own
     if own is not None and alone:
-        return MachinesPlan(WHOLE)
+        return MachinesPlan(whole(asking.wish.training))
     waiting: MachinesPlan | None = None
     for nodes, gpus in _divided(own.gpus) if own is not None else _doubled():
         found = tuple(one for one in asking.over(nodes, gpus) if one.verdict == "fits")
@@ -155,7 +161,7 @@ def _why_too_small(nodes: int, asking: MachinesQuestion, found: Sequence[Machine
         f"nothing that is offered now is sure to fit over {nodes} machines; {nodes} x {least.gpu_count} GPUs are "
         f"enough from {least.estimated.needed / _GB:.1f} GB on each"
     )
-    return told if asking.wish.own is None else f"{told}; {WHOLE}"
+    return told if asking.wish.own is None else f"{told}; {whole(asking.wish.training)}"
 
 
 def _why_nowhere(nodes: int, asking: MachinesQuestion) -> str:

@@ -85,7 +85,7 @@ def _lesson(told: EndedRun) -> Lesson:
         stated = stated_training(template)
         if stated is None:
             return nothing
-        training = on_gpu(stated.training, told.gpu_type, told_precision(told.layout))
+        training = on_gpu(stated.training.over(template.nodes), told.gpu_type, told_precision(told.layout))
         told = replace(told, gpus=told.gpus * template.nodes)
         layout = _layout(training, told, stated.micro_batch, stated.checkpointing)
         if layout is None:

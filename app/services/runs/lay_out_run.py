@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -165,7 +165,7 @@ def _stated(template: Mapping[str, Any], machines: int) -> Stated | None:
     """With the GPUs of all its machines."""
     try:
         found = stated_training(Template.model_validate(template))
-        return found if found is None or machines == 1 else replace(found, gpus=found.gpus * machines)
+        return found if found is None else found.over(machines)
     except (InvalidInput, ValidationError):  # accepted by an older version
         return None
     except Exception:

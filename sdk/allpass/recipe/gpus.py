@@ -18,9 +18,6 @@ def problems_of(template: Template, recipe: Recipe) -> list[Problem]:
     if most > MOST_GPUS:
         what = f"the recipe trains on at most {MOST_GPUS} GPUs of each machine"
         return [Problem(f"gpu.{name}", what, f'"{name}": {MOST_GPUS}, and "nodes" for more machines')]
-    if recipe.sharded and nodes > 1:
-        what = "the base model's weights are split over the GPUs of one machine"
-        return [Problem("nodes", what, '"nodes": 1, or sharded=False')]
     if recipe.sharded and (template.elastic or gpu.is_range):
         name = "gpu.max_count" if gpu.is_range else "elastic"
         what = "a training whose base model is split over its GPUs keeps them"

@@ -69,6 +69,23 @@ def test_a_model_that_no_gpu_holds_fits_on_four() -> None:
     assert lay_out_alone(replace(SPLIT, gpus=1), GpuSet("H200", 200 * GB, 1)).as_json()["sharding"] == "none"
 
 
+def test_each_of_several_machines_holds_all_of_it() -> None:
+    """Split over its own GPUs: what each needs is what it needs on one machine with so many, and a machine with one GPU
+    splits nothing. What passes within a machine is that of its share."""
+    two = SPLIT.over(2)
+    assert (two.gpus, on(two.training, 8).shares) == (8, 4)
+    alone, both = (peak_of(LARGE.model, on(one.training, one.gpus)) for one in (SPLIT, two))
+    assert both.resident == alone.resident
+    found = lay_out_alone(two, GpuSet("A100", 85 * GB, 8))
+    assert (found.fits, found.as_json()["sharding"], found.as_json()["gpus"]) == (True, "fsdp", 8)
+    single = replace(SPLIT, gpus=1).over(4)
+    assert lay_out_alone(single, GpuSet("B300", 250 * GB, 4)).as_json()["sharding"] == "ddp"
+    assert least_need(single).capacity_bytes > 150 * GB
+    weights = [talk_bytes(LARGE.model, one) for one in (on(SPLIT.training, 4), on(two.training, 8))]
+    assert weights[1] == pytest.approx(weights[0], rel=0.02)
+    assert LARGE.over(2).training == LARGE.training
+
+
 def test_a_plan_that_is_asked_for_so_spreads_nothing_else() -> None:
     found = feasible_plans(LARGE.model, SHARDED, (Device("A100", 85 * GB, 4),), global_batch=16)
     assert {plan.training.sharding for plan in found if plan.training.tensor_parallel == 1} == {"fsdp"}
@@ -142,3 +159,11 @@ def test_where_a_copy_does_not_fit_it_is_said_on_how_many_it_would(
     """The fewest that are on offer in one machine, and no more than a step has rows."""
     found = sharded_way(stated, offers)
     assert found is None if told is None else found is not None and told in found
+
+
+def test_over_machines_it_is_said_by_the_gpus_of_each() -> None:
+    """As the command asks for them; a step has to have a row for every one."""
+    four = (replace(A100, gpu_memory_bytes=85 * GB, gpu_count=4),)
+    found = sharded_way(LARGE.over(2), four, 2)
+    assert found is not None and "split over 4 A100 it fits" in found
+    assert sharded_way(replace(LARGE, batch=7).over(2), four, 2) is None

@@ -55,6 +55,7 @@ class Ranks:
     own = 0
     count = 1
     rounds = 0  # that were done
+    machines = 1  # that the processes are on, each with as many
     is_in_step = False  # each part is done by all at the same time: they hold a share each of what it takes
 
     def __init__(self, is_to_change: Callable[[], bool] = lambda: False) -> None:
@@ -135,6 +136,7 @@ class ManyRanks(Ranks):
         super().__init__(is_to_change)
         self.own = own
         self.count = count
+        self.machines = count // presence.count
         self.device = device
         self._presence = presence
         self.is_in = self._change_told = self._is_broken = False

@@ -61,8 +61,8 @@ def share_of(model: Architecture, training: Training, kept: Resident, semantics:
 
 
 def _gathering_frozen(model: Architecture, training: Training, kept: Resident, semantics: Semantics) -> ShardedBytes:
-    """FSDP of frozen layers: each is split, and put together for its turn beside the next one, of which a copy is
-    under way. All else is as on one of several GPUs with a whole copy each."""
+    """FSDP of frozen layers: each is split, and put together for its turn beside the next one, on the way forward
+    with a copy under way. All else is as on one of several GPUs with a whole copy each."""
     counts = parameters_of(model)
     layers = kept.layer_bytes * counts.layers
     early = kept.gradients if training.accumulation > 1 else 0.0

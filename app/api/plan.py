@@ -22,7 +22,7 @@ from app.core.dated_prices import DatedPrices, is_old
 from app.core.memory.calibration import Calibrations
 from app.core.memory.exact import can_be_run, is_near
 from app.core.options import Option, Quote
-from app.core.pools import SharesNow, parts_of, spot_price
+from app.core.pools import SharesNow, parts_of, places_for, spot_price
 from app.core.spot_share import at_share
 from app.core.throughput import Throughput
 from app.db.learning.calibrations import newest_calibrations, step_rows
@@ -64,12 +64,12 @@ async def ask_plan(
         known = Calibrations(await newest_calibrations(connection, caller.project_id))
         lists, shares = await dated_prices(connection), await shares_now(connection)
     async with request.app.state.planning:
-        ours = [one for one in listed.offers if not one.interruptible]  # what is promised is what any job may have
+        ours = places_for(listed.offers, shares, spot=bool(body.spot))
         taught = Throughput.of(steps), known
         planned = await asyncio.to_thread(plan_job, body, ours, *taught, sites=sites, now_ms=now_ms)
 
     async def act(write: Write) -> Plan:
-        return _dated(_view(body, planned, shares), lists, fresh_since(context))
+        return _dated(_view(body, planned, {} if body.spot else shares), lists, fresh_since(context))
 
     return await answer_once(context, request, act)
 
@@ -149,6 +149,7 @@ def _offer(quote: Quote, shares: SharesNow) -> PlanOffer:
         offer_id=offer.offer_id,
         price_per_hour=offer.price_per_hour.micros,
         spot_price_per_hour=spot_price(shares, offer),
+        interruptible=offer.interruptible,
         startup_ms=offer.startup_ms,
         duration_ms=quote.duration_ms,
         cost=cost,

@@ -274,6 +274,15 @@ def parts_of(shares: SharesNow, offer: Offer) -> int | None:
     return shares.get((offer.provider, offer.region)) if offer.tier is Tier.OWN else None
 
 
+def places_for(offers: Iterable[Offer], shares: SharesNow, *, spot: bool) -> list[Offer]:
+    """What is promised to a job of either class: what any job may have; to a spot job also what it has to leave when
+    somebody else wants it, all at what spot jobs pay."""
+    if not spot:
+        return [one for one in offers if not one.spot_only]
+    paid = ((one, spot_price(shares, one)) for one in offers)
+    return [one if micros is None else replace(one, price_per_hour=Money(micros)) for one, micros in paid]
+
+
 def spot_price(shares: SharesNow, offer: Offer) -> int | None:
     """In micro-dollars, for the whole offer and an hour; None: it is the offer's price."""
     parts = parts_of(shares, offer)

@@ -15,11 +15,14 @@ from app.core.memory import training
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
+from app.core.model.pool import Pool
 from app.db.offers.listed import replace_offers
+from app.db.pools.pools import PoolRow, add_pool
 from app.db.tables import jobs, nodes
 from tests.api.conftest import Tenant, error_of
 from tests.conftest import ManualClock
 from tests.core.samples import GIB, offer
+from tests.seeds import T0_MS
 
 SMALL = {"model": "llama-3.2-1b", "method": "lora", "batch": 8, "sequence": 512}
 HOUR_MS = 3_600_000
@@ -113,6 +116,27 @@ async def test_where_nothing_fits_it_says_what_would(tenant: Tenant, context: Ap
 async def offered_alone(tenant: Tenant, context: ApiContext, memory_bytes: int) -> Plan:
     await offered(context, replace(A100, gpu_memory_bytes=memory_bytes))
     return await planned(tenant, model="llama-3-8b", method="full", sequence=1024)
+
+
+async def test_a_spot_job_is_promised_what_only_spot_jobs_may_have(tenant: Tenant, context: ApiContext) -> None:
+    """Bids, and what is lent or kept for others, at what spot jobs pay. Any other job is promised none of it, however
+    cheap it is."""
+    bid = replace(A100, offer_id="bid", price_per_hour=Money.usd("0.30"), spot_only=True)
+    own = replace(A100, provider="slurm", offer_id="own", tier=Tier.OWN, region="lab", price_per_hour=Money.usd("0.80"))
+    lent = replace(own, offer_id="lent", price_per_hour=Money.usd("0.70"), spot_only=True)
+    await offered(context, A100, bid, own, lent)
+    async with context.database.transaction() as connection:
+        pool = Pool("lab", launcher="slurm", price=Money.usd("0.80"), spot_parts=250_000)
+        await add_pool(connection, PoolRow(pool, "", {}, T0_MS))
+
+    def told(plan: Plan) -> dict[str, tuple[int, int | None, bool]]:
+        (option,) = plan.options
+        return {one.provider: (one.price_per_hour, one.spot_price_per_hour, one.interruptible) for one in option.offers}
+
+    usual, spot = told(await planned(tenant)), told(await planned(tenant, spot=True))
+    share, whole = Money.usd("0.20").micros, Money.usd("0.80").micros
+    assert usual == {A100.provider: (A100.price_per_hour.micros, None, False), "slurm": (whole, share, False)}
+    assert spot == {A100.provider: (bid.price_per_hour.micros, None, True), "slurm": (share, None, False)}
 
 
 async def test_nothing_is_offered_now(tenant: Tenant, context: ApiContext, clock: ManualClock) -> None:

@@ -243,6 +243,7 @@ async def test_offers_that_an_older_release_has_listed_do_not_say_whether_they_r
         ({"nodes": 65}, "nodes"),
         ({"nodes": 1_000_000}, "nodes"),
         ({"nodes": -1}, "nodes"),
+        ({"nodes": 2, "spot": True}, "spot"),
         ({"nodes": "2"}, "nodes"),
         ({"nodes": 2.5}, "nodes"),
         ({"gpu_type": ""}, "gpu_type"),

@@ -101,6 +101,12 @@ def test_it_is_sent_for_several_machines(live: FakeService) -> None:
     assert (template["nodes"], template["gpu"]["count"], template["sharing"]) == (2, 4, False)
 
 
+def test_a_spot_job_is_planned_as_one(live: FakeService) -> None:
+    for words, asked in (([], None), (["--spot"], True), (["--guaranteed"], None)):
+        done = call("org/llama-3-8b", "support.jsonl", "--plan", *words)
+        assert (done.exit_code, live.planned[-1].spot) == (0, asked), done.stderr
+
+
 def test_its_base_can_be_split(live: FakeService) -> None:
     done = call("org/tiny", "support.jsonl", "--gpu", "A100:4", "--sharded")
     assert (done.exit_code, done.stderr) == (0, "")

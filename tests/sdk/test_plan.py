@@ -134,6 +134,17 @@ def test_what_a_spot_job_pays_there_is_told_beside_what_would_be_taken(live: Fak
     assert "as a spot job: $0.19/h\n" in call("--model", "llama-3-8b").stdout
 
 
+def test_a_plan_for_a_spot_job_asks_for_it_and_says_what_is_a_bid(live: FakeService) -> None:
+    """Whoever does not ask for it sends what older services know."""
+    best = live.plan["options"][0]["offers"][0]
+    call("--model", "llama-3-8b")
+    assert "spot" not in live.planned[-1].model_fields_set
+    best |= {"interruptible": True}
+    told = call("--model", "llama-3-8b", "--spot").stdout
+    assert live.planned[-1].spot
+    assert "by a bid: it is lost, without a word, when somebody pays more" in told
+
+
 def test_one_provider_is_told_by_its_tiers(live: FakeService) -> None:
     """Where all offers are one provider's, the columns name what differs."""
     for one in live.plan["options"]:

@@ -62,6 +62,8 @@ class MachinesQuestion:
 
 def check_machines(asked: PlanRequest) -> None:
     """Raises InvalidInput that names a field."""
+    if asked.spot and (asked.nodes or 1) > 1:
+        raise InvalidInput("spot is true: a spot job runs on one machine; leave it out, or nodes", param="spot")
     if asked.layout is not None and asked.gpu_count is not None:
         raise InvalidInput(
             f"gpu_count is {asked.gpu_count}, and layout has gpus, {asked.layout.gpus}: leave one of them out",

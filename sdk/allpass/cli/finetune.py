@@ -235,6 +235,7 @@ def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
         "layout": {**recipe.chosen_cut, **({} if gpus.count == 1 else {"gpus": gpus.count})},
         "steps": packed.total_steps,
         **({} if nodes == 1 else {"nodes": nodes}),
+        **({"spot": True} if packed.template.priority_class == "spot" else {}),
         **({} if gpus.type is None else {"gpu_type": gpus.type}),
         **({} if told.row_tokens is None else {"row_tokens": told.row_tokens}),
         **({} if told.precision_by_gpu is None else {"precision_by_gpu": told.precision_by_gpu}),

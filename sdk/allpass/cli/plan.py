@@ -70,6 +70,10 @@ def plan(  # each option is one field of the request
     gpu: Annotated[
         str | None, typer.Option("--gpu", metavar="TYPE[:N]", help="Only on this type, and N of each machine.")
     ] = None,
+    spot: Annotated[
+        bool,
+        typer.Option("--spot", help="As a spot job: at its prices, with bids and what is lent or kept for others."),
+    ] = False,
     network: Annotated[
         float | None, typer.Option("--network", help="Gbit/s between machines; default: as measured, else 10.")
     ] = None,
@@ -107,6 +111,7 @@ def plan(  # each option is one field of the request
         "steps": steps,
         "soft_deadline": deadline,
         "nodes": nodes,
+        "spot": spot or None,
         "network_gbits": network,
         **({} if gpu is None else _gpu(gpu)),
     }
@@ -281,6 +286,8 @@ def _facts(found: Plan) -> list[str]:
         facts = [f"would take: {where}, {words.price(offer.price_per_hour)}", f"because it is {found.reason}"]
         if offer.in_time is False:
             facts[1] = found.reason
+        if offer.interruptible:
+            facts.append("by a bid: it is lost, without a word, when somebody pays more")
         if offer.spot_price_per_hour is not None:
             of_it = "" if offer.spot_cost is None else f", {words.money(offer.spot_cost)} in all"
             facts.append(f"as a spot job: {words.price(offer.spot_price_per_hour)}{of_it}")

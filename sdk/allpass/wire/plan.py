@@ -157,6 +157,11 @@ class PlanRequest(Request):
         description="machines that it runs on at once, as of a job; with `layout`: as allpass finetune shares a step "
         "over them. Default: one, and several where nothing fits on one",
     )
+    spot: Flag | None = Field(
+        None,
+        description="as a spot job: at what spot jobs pay, and with what is bid for, lent or kept for others, which it "
+        "has to leave; default: what any job may have",
+    )
     gpu_type: GpuType | None = Field(None, description="only on this type of GPU; default: all")
     gpu_count: UpTo64 | None = Field(
         None, description="only with so many GPUs of each machine; with `layout`, its gpus say it"
@@ -207,6 +212,7 @@ class PlanOffer(Response):
     spot_cost: MicroUsd | None = Field(None, description="`cost` at `spot_price_per_hour`, where there is one")
     in_time: bool | None = Field(None, description="ends by the deadline; null without deadline, steps or step time")
     steps_in_time: int | None = Field(None, description="steps that are done by the deadline")
+    interruptible: bool = Field(False, description="by a bid: it is lost without a word when somebody pays more")
     price_as_of: date | None = Field(
         None, description="the day of the price, where the company has no interface for prices; null: as it told it"
     )

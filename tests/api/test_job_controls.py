@@ -94,6 +94,20 @@ async def test_a_job_is_given_another_number_of_gpus(tenant: Tenant, context: Ap
     assert await kinds(tenant, trains) == ["resize_asked"]
 
 
+async def test_a_job_whose_base_is_split_is_not_given_fewer_gpus(tenant: Tenant, context: ApiContext) -> None:
+    """Each would have to hold more than it was let in with, and run out of memory wherever it begins. More may be."""
+    template = {"training": {"sharded": True}, "gpu": {"count": 4}}
+    asks = {"gpus_min": 4, "gpus_max": 4}
+    for state in ({}, {"state": JobState.RUNNING, "epoch": 1, "first_running_ms": T0_MS}):
+        job_id = await add_job(context, tenant, template=template, resources=asks, **state)
+        answer = await tenant.http.post(f"/v1/jobs/{job_id}/resize", json={"gpus": 2})
+        error = error_of(answer, 409, "not_elastic")
+        assert (error["param"], "split over 4 GPUs" in error["message"]) == ("gpus", True)
+    waits = await add_job(context, tenant, template=template, resources=asks)
+    assert (await tenant.http.post(f"/v1/jobs/{waits}/resize", json={"gpus": 8})).status_code == 200
+    assert (await tenant.http.post(f"/v1/jobs/{waits}/resize", json={"gpus": 4})).status_code == 200
+
+
 @pytest.mark.parametrize("gpus", [0, 65, -1, 1.5, "two", None, True])
 async def test_a_number_that_is_none_is_refused(tenant: Tenant, context: ApiContext, gpus: Any) -> None:
     job_id = await add_job(context, tenant)

@@ -49,6 +49,8 @@ def test_a_base_that_is_split_is_told_to_whoever_plans() -> None:
     [
         ({"gpu": {"count": 2, "max_count": 4}}, "gpu.max_count", "whose base model is split over its GPUs keeps them"),
         ({"gpu": {"count": 2}, "elastic": True}, "elastic", "whose base model is split over its GPUs keeps them"),
+        ({}, "gpu.count", "1 has nobody to share it"),
+        ({"nodes": 2}, "gpu.count", "1 has nobody to share it"),
     ],
 )
 def test_what_a_split_base_does_not_go_with_is_refused(told: dict[str, Any], where: str, what: str) -> None:
@@ -56,7 +58,7 @@ def test_what_a_split_base_does_not_go_with_is_refused(told: dict[str, Any], whe
         pack({"model": "m", "sharded": True}, ROWS, template=load_template(told))
     (problem,) = refused.value.problems
     assert (problem.where, what in problem.message) == (where, True)
-    assert "sharded=False" in str(problem.hint)
+    assert problem.hint in ("leave it out, or sharded=False", '"count": 2')
 
 
 @pytest.mark.parametrize("method", ["full", "qlora"])

@@ -28,7 +28,8 @@ _INDICES = ("used", "leaving", "refused")
 @dataclass(frozen=True, slots=True)
 class SizedJob:
     """A locked job: what it asks for, and what its GPUs may cost per hour. `least`: of one that asks for a range, the
-    fewest that it may be left with."""
+    fewest that it may be left with. `split_over`: so many GPUs share the weights of its base model, and what each of
+    them has to hold was predicted for that."""
 
     job_id: str
     state: JobState
@@ -36,6 +37,7 @@ class SizedJob:
     resources: Resources
     max_hourly: Money | None
     least: int | None = None
+    split_over: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,19 @@ class SizedRun:
         return self.node_price.micros * gpus // max(1, self.node_gpus)
 
 
+def _split_over(template: Any) -> int:
+    """By the job's template, as any release may have written it."""
+    told = template if isinstance(template, dict) else {}
+    training = told.get("training")
+    is_split = isinstance(training, dict) and training.get("sharded") is True
+    return (_number(told.get("gpu"), "count") or 1) if is_split else 1
+
+
 async def sized_job(connection: AsyncConnection, job_id: str, project_id: str) -> SizedJob | None:
     """Of a job that is locked; None when there is no such job of this project."""
     of = jobs.c
     found = await connection.execute(
-        select(of.state, of.pause_reason, of.resources, of.max_hourly_micros).where(
+        select(of.state, of.pause_reason, of.resources, of.max_hourly_micros, of.template).where(
             of.id == job_id, of.project_id == project_id
         )
     )
@@ -79,6 +89,7 @@ async def sized_job(connection: AsyncConnection, job_id: str, project_id: str) -
         codec.decode_row(Resources, row.resources),
         None if row.max_hourly_micros is None else Money(row.max_hourly_micros),
         _number(row.resources, LEAST),
+        _split_over(row.template),
     )
 
 

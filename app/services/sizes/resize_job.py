@@ -35,9 +35,9 @@ async def resize_job(
     others up when it has left them.
 
     A job that asks for so many already stays as it is. Raises NotFound; InvalidInput; and Conflict for a job that is
-    over, moving or about to change its GPUs already, whose training keeps the GPUs that it began with (`not_elastic`),
-    whose machine has not so many that are free (`no_room`), or whose limit per hour would be passed (`param` is then
-    `max_hourly_usd`). Then nothing has changed.
+    over, moving or about to change its GPUs already, whose training keeps the GPUs that it began with or is split over
+    more (`not_elastic`), whose machine has not so many that are free (`no_room`), or whose limit per hour would be
+    passed (`param` is then `max_hourly_usd`). Then nothing has changed.
     """
     await lock_scope(connection, [job_id])
     job = await sized_job(connection, job_id, project_id)
@@ -45,6 +45,13 @@ async def resize_job(
         raise NotFound(f"there is no job {job_id!r} in this project")
     if job.state in TERMINAL_JOB_STATES:
         raise Conflict(f"{job_id} has {job.state}: it asks for no GPUs any more")
+    if gpus < job.split_over:
+        raise Conflict(
+            f"{job_id} has its base model split over {job.split_over} GPUs, and on {gpus} each would have to hold "
+            "more than it was let in with: cancel it, and submit it anew with --from-checkpoint and another --gpu",
+            param="gpus",
+            code=NOT_ELASTIC,
+        )
     run = await _run_of(connection, job)
     if job.resources.gpus_max == gpus and (run is None or run.held.wanted == gpus):
         return

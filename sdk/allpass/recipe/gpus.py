@@ -22,6 +22,12 @@ def problems_of(template: Template, recipe: Recipe) -> list[Problem]:
         name = "gpu.max_count" if gpu.is_range else "elastic"
         what = "a training whose base model is split over its GPUs keeps them"
         return [Problem(name, what, "leave it out, or sharded=False")]
+    if recipe.sharded and most == 1:
+        return [
+            Problem(
+                "gpu.count", "sharded=True splits the base model over GPUs, and 1 has nobody to share it", '"count": 2'
+            )
+        ]
     if nodes > 1 and template.elastic:
         return [Problem("elastic", "a training on several machines keeps its GPUs", "leave out elastic, or nodes")]
     count = most * nodes

@@ -58,7 +58,6 @@ def test_a_fine_tuning_on_two_gpus_is_the_one_on_a_single_gpu(
     service: Service, open_folder: Path, tmp_path: Path
 ) -> None:
     """A process for each of them, and the bits of one process; also when one of them is killed on the way."""
-    from allpass.recipe.packing import pack
     from tests.training import tiny
 
     model = tiny.shared_llama(open_folder / "tiny-llama-of-two")
@@ -74,12 +73,7 @@ def test_a_fine_tuning_on_two_gpus_is_the_one_on_a_single_gpu(
     log = list(job.logs())
     assert any(line.startswith("training: rank 1 of 2 was killed (SIGKILL): ") for line in log), log
     assert "training: on 2 GPUs, which share the 4 parts of 2 rows of a step" in log
-
-    bundle = unpacked(pack(info.parameters, rows).bundle.content, tmp_path / "bundle")
-    alone = Course(tmp_path / "alone", bundle, info.parameters).run()
-    assert {point.step: point.values for point in job.metrics()} == alone.points()
-    job.download(tmp_path / "artifacts")
-    assert files_of(tmp_path / "artifacts") == files_of(alone.output)
+    assert_is_of_one_gpu(job, rows, tmp_path)
     service.settled()
 
 
@@ -88,7 +82,6 @@ def test_a_fine_tuning_whose_base_is_split_goes_on_from_its_checkpoint(
 ) -> None:
     """Where one of its processes is killed, its share of the base is gone with it; what is trained is that of one GPU
     all the same."""
-    from allpass.recipe.packing import pack
     from tests.training import tiny
 
     model = tiny.shared_llama(open_folder / "tiny-llama-split")
@@ -104,13 +97,21 @@ def test_a_fine_tuning_whose_base_is_split_goes_on_from_its_checkpoint(
     log = list(job.logs())
     assert "training: the base model's 1 layers are split over 2 GPUs" in log
     assert "error: rank 1 of 2 was killed (SIGKILL): the others were ended" in log
-
-    bundle = unpacked(pack(info.parameters, rows).bundle.content, tmp_path / "bundle")
-    alone = Course(tmp_path / "alone", bundle, info.parameters).run()
-    assert {point.step: point.values for point in job.metrics()} == alone.points()
-    job.download(tmp_path / "artifacts")
-    assert files_of(tmp_path / "artifacts") == files_of(alone.output)
+    assert_is_of_one_gpu(job, rows, tmp_path)
     service.settled()
+
+
+def assert_is_of_one_gpu(job: allpass.Job, rows: Path, folder: Path) -> None:
+    """Its losses and files are those of one process that nobody interrupts."""
+    from allpass.recipe.packing import pack
+    from allpass.templates import load_template
+
+    parameters, template = job.info().parameters, load_template({"gpu": {"count": 2}})
+    bundle = unpacked(pack(parameters, rows, template=template).bundle.content, folder / "bundle")
+    alone = Course(folder / "alone", bundle, parameters).run()
+    assert {point.step: point.values for point in job.metrics()} == alone.points()
+    job.download(folder / "artifacts")
+    assert files_of(folder / "artifacts") == files_of(alone.output)
 
 
 def second_process(job: allpass.Job) -> int | None:

@@ -78,6 +78,12 @@ def app(moving: Service, tmp_path_factory: pytest.TempPathFactory) -> allpass.Ap
     return allpass.build("moves", "ada", code=folder, client=moving.client)
 
 
+def began(app: allpass.App, **parameters: float) -> allpass.Job:
+    """A job that starts on serverless at once. Left to itself it would wait for its cheaper place, as soon as an
+    arrival on serverless is known to take time, which it does where this machine is busy."""
+    return app.run(template={"start": "now"}, parameters={**LONG, **parameters}, soft_deadline="6hr")
+
+
 def kinds(job: allpass.Job) -> list[str]:
     return [event.kind for event in job.events()]
 
@@ -98,7 +104,7 @@ def test_a_job_moves_without_a_wait_at_exactly_the_step_it_left_at(
     moving: Service, app: allpass.App, alone: Any, tmp_path: Path
 ) -> None:
     """It is running from its first step to its last, on two machines in turn, and says for how long it paused."""
-    job = app.run(parameters=LONG, soft_deadline="6hr")
+    job = began(app)
     assert_moved_exactly(moving, job, alone, tmp_path)
     first, second = job.timeline().stays
     assert (first.tier, first.end_reason) == ("serverless", "demoted"), moving.story(job)
@@ -120,7 +126,7 @@ def test_a_server_that_dies_as_the_move_begins_changes_nothing(
     moving: Service, app: allpass.App, alone: Any, tmp_path: Path
 ) -> None:
     """Both agents go on with what they were told, and the next server with what is written down."""
-    job = app.run(parameters=LONG, soft_deadline="6hr")
+    job = began(app)
     until("the move", lambda: "move_begun" in kinds(job))
     moving.crash_server()
     moving.restart_server()
@@ -134,7 +140,7 @@ def test_a_process_that_dies_at_a_state_of_a_move_costs_no_step(
 ) -> None:
     """SIGKILL to an agent or to the server, while the move is held where it is: the job ends once, exactly, and no
     process of it is left."""
-    job = app.run(parameters={**LONG, "save_every_s": 0.5}, soft_deadline="6hr")
+    job = began(app, save_every_s=0.5)
     held = Held(moving, job)
     held.until_it(state)
     if victim == "server":

@@ -5,6 +5,7 @@ waiting in a collective for ever."""
 
 from __future__ import annotations
 
+import atexit
 import sys
 from typing import Any, List, Optional
 
@@ -19,7 +20,7 @@ def agreed(session: Session) -> bool:
         return asked
     (told,) = any_of([asked])
     if told:
-        session.request_stop()
+        _all_leave(session)
     return session.stop_requested()
 
 
@@ -28,7 +29,7 @@ def due_together(session: Session, step: int) -> bool:
     whether they leave then, is the same on all of them."""
     due, stops = any_of([session.should_checkpoint(step), session.stop_requested()])
     if stops:
-        session.request_stop()
+        _all_leave(session)
         due = session.saved_step != step
     session.leaves_after(step, stops=stops)
     return due
@@ -49,6 +50,22 @@ def any_of(flags: List[bool]) -> List[bool]:
     told = torch.tensor([float(flag) for flag in flags], device="cuda" if on_gpu else "cpu")
     distributed.all_reduce(told, op=distributed.ReduceOp.MAX)
     return [bool(one > 0) for one in told.tolist()]
+
+
+def _all_leave(session: Session) -> None:
+    """Each process was told the same, and none of them is in a collective: what is left to do is to save."""
+    session.request_stop()
+    atexit.unregister(_close_gloo)
+    atexit.register(_close_gloo)
+
+
+def _close_gloo() -> None:
+    """A process that ends while the threads of gloo still run is aborted by them now and then ("terminate called
+    without an active exception"): it would have failed in place of having left. NCCL ends without, and its end may
+    wait for others that are still saving."""
+    distributed = _distributed()
+    if distributed is not None and distributed.get_backend() == "gloo":
+        distributed.destroy_process_group()
 
 
 def _distributed() -> Optional[Any]:

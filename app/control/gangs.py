@@ -36,6 +36,7 @@ from app.db.pools.hosts import seen_hosts
 from app.db.pools.pools import read_pools
 from app.db.pools.switches import racks_and_switches
 from app.db.runs.members import gang_nodes
+from app.services.decisions.policy_settings import policy_config
 
 _AT_ONCE = 100
 _RESTS_MS = 60_000  # after not all machines could be had; longer each time in a row
@@ -47,7 +48,9 @@ class GangPlacer:
 
     def __init__(self, context: ControlContext) -> None:
         self._context = context
+        self._config = policy_config(context.settings)
         self._rests: dict[str, tuple[int, int]] = {}  # by job: how often in a row, and until when it rests
+        self._stays: dict[str, tuple[int, int]] = {}  # the same of those that train, and would have moved
         self.kept_hosts: frozenset[str] = frozenset()  # for jobs that have waited long
         self.lacking: tuple[LackingGang, ...] = ()  # for which others could leave
         self.wake_at_ms: int | None = None
@@ -58,7 +61,9 @@ class GangPlacer:
         self.wake_at_ms, self.kept_hosts, self.lacking = None, frozenset(), ()
         gangs = [job for job in seen.snapshot.jobs if is_gang(job)]
         waiting = {job.job_id for job in gangs if job.state in PLACEABLE_JOB_STATES}
+        training = {job.job_id for job in gangs} - waiting
         self._rests = {job_id: rest for job_id, rest in self._rests.items() if job_id in waiting}
+        self._stays = {job_id: rest for job_id, rest in self._stays.items() if job_id in training}
         if not gangs:
             return seen
         found = await each_by_itself(
@@ -75,16 +80,25 @@ class GangPlacer:
         async with context.database.statement() as connection:
             rented = await gang_nodes(connection, {job.job_id for job in gangs})
             pools = await _empty_pools(connection, snapshot.now_ms) if _any_waits_long(gangs, snapshot.now_ms) else []
-            waits = any(job.state in PLACEABLE_JOB_STATES for job in gangs)
-            domains = domains_of(await racks_and_switches(connection)) if waits else {}
-        known = partial(gather, rented=rented, resting=self._resting(), pools=pools, domains=domains, asides=asides)
+            domains = domains_of(await racks_and_switches(connection))
+        known = partial(
+            gather,
+            rented=rented,
+            resting=self._resting(),
+            pools=pools,
+            domains=domains,
+            asides=asides,
+            config=self._config,
+        )
         gathered = await asyncio.to_thread(self._gather, snapshot, gangs, known)
         self.wake_at_ms, self.kept_hosts = gathered.wake_at_ms, gathered.kept_hosts
         self.lacking = gathered.lacking
         refused = await self._enact(seen, gathered.claims)
+        waiting = {job.job_id for job in gangs if job.state in PLACEABLE_JOB_STATES}
         for job_id in {*gathered.given_up, *refused}:
-            self._let_rest(job_id, snapshot.now_ms)
-        told = [Waiting(job_id, why) for job_id, why in sorted({**gathered.waiting, **refused}.items())]
+            _let_rest(self._rests if job_id in waiting else self._stays, job_id, snapshot.now_ms)
+        why_not = {job_id: why for job_id, why in {**gathered.waiting, **refused}.items() if job_id in waiting}
+        told = [Waiting(job_id, why) for job_id, why in sorted(why_not.items())]
         await in_batches(context, Chore.GANGS, told, set_wait_reasons, at_once=_AT_ONCE)
         return gathered.snapshot
 
@@ -108,7 +122,7 @@ class GangPlacer:
             return replace(found, snapshot=_without(without_gangs(found.snapshot), failing))
 
     def _resting(self) -> dict[str, int]:
-        return {job_id: until_ms for job_id, (_, until_ms) in self._rests.items()}
+        return {job_id: until_ms for job_id, (_, until_ms) in {**self._stays, **self._rests}.items()}
 
     async def _enact(self, seen: Observation, claims: Sequence[Claim]) -> dict[str, str]:
         """Which jobs were not rented what they lack, and why: a limit, or a budget, that counts all machines."""
@@ -126,10 +140,11 @@ class GangPlacer:
             if isinstance(one.action, ProvisionGang) and one.error is None
         }
 
-    def _let_rest(self, job_id: str, now_ms: int) -> None:
-        """One that could not have all tries again after a while: else it would try, or rent and end, without end."""
-        times = self._rests.get(job_id, (0, 0))[0] + 1
-        self._rests[job_id] = times, now_ms + min(_RESTS_MS << min(times - 1, 10), _LONGEST_REST_MS)
+
+def _let_rest(rests: dict[str, tuple[int, int]], job_id: str, now_ms: int) -> None:
+    """One that could not have all tries again after a while: else it would try, or rent and end, without end."""
+    times = rests.get(job_id, (0, 0))[0] + 1
+    rests[job_id] = times, now_ms + min(_RESTS_MS << min(times - 1, 10), _LONGEST_REST_MS)
 
 
 def _any_waits_long(gangs: Sequence[JobView], now_ms: int) -> bool:

@@ -210,7 +210,9 @@ class Placing:
     def _provision_gang(self, action: ProvisionGang) -> None:
         """Limits and budgets are asked for each, with those before it: where one may not be rented, none is."""
         assert self.rentals is not None
-        job = self._placeable(action.job_id)
+        job = self.jobs.get(action.job_id)
+        if job is None or job.state is not JobState.RUNNING:  # one that trains goes there once all of them are ready
+            job = self._placeable(action.job_id)
         before = copy(self.rentals)
         rented = []
         try:

@@ -6,6 +6,8 @@ private network. They are rented together, once all of them are on offer, so tha
 for others that another one holds. For one that has waited long, as many hosts of a pool are kept as it needs, so that
 they come to be free together: only where it could have all of them, and for one job in each pool. What others were
 asked to leave for it (`app.core.evicting`) nobody else gets either.
+
+One that trains on rented machines goes to cheaper ones (`app.core.gang_moves`): after all that wait have been placed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from app.core import queue
 from app.core.billing import first_unit
+from app.core.gang_moves import Stay, hourly
 from app.core.gang_sites import (
     GangRental,
     Site,
@@ -28,12 +31,13 @@ from app.core.gang_sites import (
     why_not_all,
 )
 from app.core.market import is_for, offer_fits
-from app.core.model.job import PLACEABLE_JOB_STATES
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import NodeState
 from app.core.model.offer import Offer
-from app.core.model.plan import AssignGang, GangPlace, ProvisionGang, Release
+from app.core.model.plan import AssignGang, Demote, GangPlace, ProvisionGang, Release
 from app.core.model.snapshot import JobView, NodeView, Snapshot, versions_of
 from app.core.policies.reasons import duration
+from app.core.policy import PolicyConfig
 from app.core.set_aside import SetAside, less
 from app.core.topology import Domain, complete_nested, spread
 
@@ -46,17 +50,21 @@ _FREES = "not all machines of its job can be had"
 
 _FREED = "begins as soon as the GPUs that are kept for it are free"
 
-Claim = AssignGang | ProvisionGang | Release
+_NOT_CHEAPER = "its job stays where it is"
+
+Claim = AssignGang | ProvisionGang | Release | Demote
 
 
 @dataclass(frozen=True, slots=True)
 class GangNode:
-    """A machine that was rented for a job on several. `joins`: its agent can take part in such a job."""
+    """A machine that was rented for a job on several. `joins`: its agent can take part in such a job. `leads`: the run
+    on it that leads the job's."""
 
     node_id: str
     job_id: str
     host: str = ""
     joins: bool = True
+    leads: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +80,8 @@ class LackingGang:
 @dataclass(frozen=True, slots=True)
 class GatheredGangs:
     """The world as it is for all other jobs, and what is to be done for those on several machines, in this order.
-    `waiting`: why others of them wait. `given_up`: those that let go of machines, as not all could be had.
+    `waiting`: why others of them wait. `given_up`: those that let go of machines, as not all could be had; one that
+    trains stays where it is.
     `kept_hosts`: own hosts, as their offers name them, that are kept for one that has waited long. `lacking`: those for
     which others could leave. `wake_at_ms`: when to decide anew, though nothing happens."""
 
@@ -109,12 +118,14 @@ def gather(
     patience_ms: int = RESERVE_AFTER_MS,
     domains: Mapping[str, Domain] | None = None,
     asides: Sequence[SetAside] = (),
+    config: PolicyConfig | None = None,
 ) -> GatheredGangs:
     """Decide on all jobs on several machines. `rented`: the machines that were rented for them. `resting`: jobs that
     rent nothing before a moment, as they could not have all of theirs. `pools`: of whose hosts some may be kept for who
     has waited for `patience_ms`. `domains`: rack and switch of each own host, by its id; hosts that are not there are
     taken to be under one. Machines are taken from as few racks and switches as can be (`app.core.topology`). `asides`:
-    what others leave, or have left, for some of these jobs."""
+    what others leave, or have left, for some of these jobs. `config`: what moves are weighed with; None: nobody
+    moves."""
     gangs = [job for job in snapshot.jobs if is_gang(job)]
     if not gangs:
         return GatheredGangs(snapshot)
@@ -126,6 +137,9 @@ def gather(
         gathering.place(job)
     for job in waiting[MOST_PLACED:]:
         gathering.let_wait(job)
+    if config is not None:
+        for job in sorted((job for job in gangs if job.job_id in held), key=queue.edf_key):
+            gathering.stay(job, config)
     return gathering.result({job.job_id for job in gangs})
 
 
@@ -155,7 +169,7 @@ class _Gathering:
         self._domains = domains
         self._host_of = {one.node_id: one.host for one in rented}  # as offers name it
         self._nodes = {node.node_id: node for node in snapshot.nodes}
-        self._occupied = {run.node_id for run in snapshot.runs}
+        self._runs = {run.node_id: run for run in snapshot.runs}
         self._rented: dict[str, list[GangNode]] = {}
         for one in sorted(rented, key=lambda one: one.node_id):
             if one.node_id in self._nodes:
@@ -180,7 +194,7 @@ class _Gathering:
         """Begin the job where all its machines are ready; else rent what is missing where all of it is on offer; else
         let go of what it has, and wait."""
         now_ms = self._seen.now_ms
-        own = [one for one in self._rented.get(job.job_id, []) if one.node_id not in self._occupied]
+        own = [one for one in self._rented.get(job.job_id, []) if one.node_id not in self._runs]
         self._kept |= {one.node_id for one in own}
         if self._begins(job, own):
             return
@@ -202,11 +216,60 @@ class _Gathering:
                 self._lacking.append(job)
         else:
             self._rent(job, own, best)
+            if not best.offers:
+                self._wait(job, (), f"{len(best.has)} machines for it are there or coming, of {job.resources.nodes}")
 
     def let_wait(self, job: JobView) -> None:
         """Others come first. What it has it keeps: there is hardly anything, of a job so far back."""
-        self._kept |= {one.node_id for one in self._rented.get(job.job_id, []) if one.node_id not in self._occupied}
+        self._kept |= {one.node_id for one in self._rented.get(job.job_id, []) if one.node_id not in self._runs}
         self._waiting[job.job_id] = f"waits behind {MOST_PLACED} other jobs on several machines"
+
+    def stay(self, job: JobView, config: PolicyConfig) -> None:
+        """What a job that has its machines has beside them, where that is cheaper, is what it moves to: its alone until
+        it has left. Where it trains, it leaves once all of that is ready, or is rented as much as it needs."""
+        its = self._rented.get(job.job_id, [])
+        lead = next((run for one in its if (run := self._runs.get(one.node_id)) and run.run_id == one.leads), None)
+        here = [self._nodes[one.node_id] for one in its if one.node_id in self._runs]
+        if lead is None or len(here) != job.resources.nodes:
+            return
+        at, least = site_of(here[0]), min(hourly([node], job) for node in here)
+        beside = [self._nodes[one.node_id] for one in its if one.node_id not in self._runs]
+        cheaper = {node.node_id for node in beside if site_of(node) != at and hourly([node], job) < least}
+        own = [one for one in its if one.node_id in cheaper]
+        if job.state is not JobState.RUNNING and not job.leaving:
+            self._kept |= cheaper
+            return
+        stay = Stay(job, lead, here, config, self._seen.now_ms)
+        best = self._cheapest_of(stay, own, at) if stay.may_move() else None
+        self._wakes += stay.wakes
+        if best is None:
+            if self._let_go(own, _NOT_CHEAPER):
+                self._given_up.add(job.job_id)
+            return
+        self._kept |= {node.node_id for node in best.has}
+        ready = {one.node_id for one in own if one.joins and self._nodes[one.node_id].state is NodeState.READY}
+        if best.offers:
+            self._rent(job, own, best, f" while it trains: {stay.why(best)}")
+        elif ready >= {node.node_id for node in best.has}:
+            versions = tuple(sorted([*versions_of(job), (lead.run_id, lead.row_version)]))
+            self._claims.append(Demote(job.job_id, lead.run_id, f"moves: {stay.why(best)}", versions))
+
+    def _cheapest_of(self, stay: Stay, own: Sequence[GangNode], at: Site) -> GangRental | None:
+        """Where all of its machines would cost so much less that a move there is worth it; where it has some already,
+        there. Nothing new where it could not have all of them a while ago."""
+        job = stay.job
+        rests_until_ms = self._resting.get(job.job_id, 0)
+        if rests_until_ms > stay.now_ms:
+            self._wakes.append(rests_until_ms)
+        sites = self._sites(job, own) if own or rests_until_ms <= stay.now_ms else []
+        found = (self._completed(job, own, site) for site in sites if site != at and self._may_be_cheaper(stay, site))
+        worth = [one for one in found if one is not None and stay.is_worth(one)]
+        return min(worth, key=lambda one: (hourly((*one.offers, *one.has), job), one.rank), default=None)
+
+    def _may_be_cheaper(self, stay: Stay, site: Site) -> bool:
+        """Before anything else is looked at: there are hundreds of regions, and thousands of offers in each."""
+        offers = self._by_site.get(site, ())
+        return not offers or offers[0].price_per_hour.micros * stay.job.resources.nodes <= stay.most_hourly
 
     def result(self, gangs: Collection[str]) -> GatheredGangs:
         """Others see neither the jobs, nor their runs, nor their machines."""
@@ -248,7 +311,8 @@ class _Gathering:
         whole = [nodes for _, nodes in sorted(by_site.items()) if len(nodes) >= job.resources.nodes]
         if not whole or job.not_before_ms > self._seen.now_ms:
             return False
-        taken = self._closest(whole[0], job.resources.nodes)
+        cheapest_there = min(whole, key=lambda nodes: min(hourly([node], job) for node in nodes))
+        taken = self._closest(cheapest_there, job.resources.nodes)
         count = job.resources.gpus_min
         places = tuple(GangPlace(node.node_id, node.free_gpus[:count]) for node in taken)
         why = f"all of its {len(places)} machines are ready"
@@ -278,7 +342,7 @@ class _Gathering:
         if missing > MOST_NODES:
             return None
         if missing <= 0:
-            return GangRental(site, (), tuple(counts), 0)
+            return GangRental(site, (), tuple(counts), sum(node.price_per_hour.micros for node in counts))
         hosts = {one.host for one in own if one.host}
         there = [one for one in self._by_site.get(site, ()) if self._suits(job, one) and one.host not in hosts]
         hosts_of = (self._host_of.get(one.node_id, "") for one in counts)
@@ -304,14 +368,13 @@ class _Gathering:
             return False
         return job.caps.max_cost is None or job.spent.micros + total <= job.caps.max_cost.micros
 
-    def _rent(self, job: JobView, own: Sequence[GangNode], best: GangRental) -> None:
+    def _rent(self, job: JobView, own: Sequence[GangNode], best: GangRental, why: str = "") -> None:
         self._let_go(one for one in own if self._nodes[one.node_id] not in best.has)
         if not best.offers:
-            self._wait(job, (), f"{len(best.has)} machines for it are there or coming, of {job.resources.nodes}")
             return
         count = len(best.offers)
-        why = f"rents {count} machines at once" if count > 1 else "rents the machine that is missing"
-        self._claims.append(ProvisionGang(job.job_id, best.offers, why, versions_of(job)))
+        what = f"rents {count} machines at once" if count > 1 else "rents the machine that is missing"
+        self._claims.append(ProvisionGang(job.job_id, best.offers, f"{what}{why}", versions_of(job)))
         hosts = {one.host for one in best.offers if one.host}
         if hosts:
             self._offers = [one for one in self._offers if one.host not in hosts]
@@ -324,10 +387,10 @@ class _Gathering:
         if self._let_go(own):
             self._given_up.add(job.job_id)
 
-    def _let_go(self, own: Iterable[GangNode]) -> bool:
+    def _let_go(self, own: Iterable[GangNode], why: str = _FREES) -> bool:
         nodes = [self._nodes[one.node_id] for one in own]
         nodes = [node for node in nodes if node.state is NodeState.READY or node.state in _COMING]
-        self._claims += [Release(node.node_id, _FREES, versions_of(node)) for node in nodes]
+        self._claims += [Release(node.node_id, why, versions_of(node)) for node in nodes]
         return bool(nodes)
 
     def _why_not(self, job: JobView) -> str:

@@ -163,17 +163,30 @@ async def close_member(connection: AsyncConnection, run_id: str, node_id: str, *
 
 
 async def gang_nodes(connection: AsyncConnection, job_ids: Collection[str]) -> list[GangNode]:
-    """The machines that were rented for these jobs and are there or coming, by id."""
+    """The machines that were rented for these jobs and are there or coming, by id, with the run of each that leads."""
     if not job_ids:
         return []
     reads = node_heartbeats.c.report["host"]["reads"]
+    leads = (
+        select(runs.c.id)
+        .join(allocations, allocations.c.run_id == runs.c.id)
+        .where(allocations.c.node_id == nodes.c.id, runs.c.state != RunState.ENDED, runs.c.node_rank == 0)
+        .limit(1)
+    )
     rows = await connection.execute(
-        select(nodes.c.id, nodes.c.rented_for_job_id, nodes.c.host, reads.label("reads"))
+        select(
+            *(nodes.c.id, nodes.c.rented_for_job_id, nodes.c.host),
+            *(reads.label("reads"), leads.scalar_subquery().label("leads")),
+        )
         .outerjoin(node_heartbeats, node_heartbeats.c.node_id == nodes.c.id)
         .where(is_one_of(nodes.c.rented_for_job_id, sorted(job_ids)), nodes.c.state.not_in(GONE_NODE_STATES))
         .order_by(nodes.c.id)
     )
     return [
-        GangNode(row.id, row.rented_for_job_id, row.host, isinstance(row.reads, list) and JOINS_GANGS in row.reads)
+        GangNode(
+            *(row.id, row.rented_for_job_id, row.host),
+            joins=isinstance(row.reads, list) and JOINS_GANGS in row.reads,
+            leads=row.leads or "",
+        )
         for row in rows
     ]

@@ -2,8 +2,9 @@
 by the functions that the control loop calls, around a policy that sees neither those on several nor their machines.
 
 Watched at every step: no GPU is two runs'; a job on several has all of its machines or none; all of them are of one
-site, on hosts of their own; and what is rented for one that does not begin is let go soon. In the end everything comes
-to rest: every job that could ever run has run.
+site, on hosts of their own; what is rented for one that does not begin, or does not move there, is let go soon; and
+whoever is asked to leave for cheaper machines has all of them, ready, and goes on there unless one fails meanwhile. In
+the end everything comes to rest: every job that could ever run has run.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from app.core.model.job import PLACEABLE_JOB_STATES, JobState, Resources
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, NodeState, ProviderTraits, Tier
 from app.core.model.offer import Offer
-from app.core.model.plan import Action, ActionKind, Assign, AssignGang, Provision, ProvisionGang, Release
+from app.core.model.plan import Action, ActionKind, Assign, AssignGang, Demote, Provision, ProvisionGang, Release
 from app.core.model.pool import JOINED, HostGpu, OwnHost, Pool
 from app.core.model.run import RunState
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.policies import policy_named
-from app.core.policy import PolicyConfig, PolicyState
+from app.core.policy import AllpassRules, MoveCost, PolicyConfig, PolicyState
 from app.core.pools import offers_of
 from app.core.topology import Domain
 
@@ -34,6 +35,8 @@ _USES = frozenset({ActionKind.ASSIGN, ActionKind.PROVISION, ActionKind.RELEASE})
 _POLICIES = ("allpass", "fixed-threshold", "hpa", "cheapest-first")
 _CLOUD = "cloud"
 _RULE = BillingRule(1_000, BillingStart.READY)
+_MOVES = MoveCost(1_000, 1_000, 0)
+_RULES = AllpassRules(chase_pause_share=1.0, move_pause_share=1.0, least_run_ms=0)
 _MOST_HALF = 12  # decisions that a machine of a job may wait for its others
 
 
@@ -46,6 +49,7 @@ class GangHistory:
     begun: int
     gangs_begun: int
     lost: int
+    moved: int
     breaches: list[str] = field(default_factory=list)
 
 
@@ -59,13 +63,13 @@ def play_gang_history(seed: int, steps: int = 60) -> GangHistory:
             break
         play.step(arrivals=False)
     play.check_rest()
-    return GangHistory(seed, play.begun, play.gangs_begun, play.lost, play.breaches)
+    return GangHistory(seed, play.begun, play.gangs_begun, play.lost, play.moved, play.breaches)
 
 
 class _Play:
     def __init__(self, chance: Random) -> None:
         self.breaches: list[str] = []
-        self.begun = self.gangs_begun = self.lost = 0
+        self.begun = self.gangs_begun = self.lost = self.moved = 0
         self._chance, self._now_ms, self._count = chance, 1_000_000, 0
         self._policy = policy_named(chance.choice(_POLICIES))
         self._state = PolicyState()
@@ -85,7 +89,9 @@ class _Play:
         self._place: dict[str, tuple[str, tuple[int, ...]]] = {}  # of nodes on hosts: the host, and its GPUs
         self._rented_for: dict[str, str] = {}
         self._runs: dict[str, list[tuple[RunView, tuple[int, ...]]]] = {}  # by job
+        self._weighs = replace(self._config, capabilities=_USES | {ActionKind.DEMOTE}, moves=_MOVES, rules=_RULES)
         self._rests: dict[str, tuple[int, int]] = {}
+        self._going: dict[str, set[str]] = {}  # by job that was asked to leave: the machines that it goes to
         self._half: dict[str, int] = {}
         self._kept_hosts: frozenset[str] = frozenset()
         self._offered: dict[str, int] = {}  # GPUs of own hosts that are free to whoever is decided on next
@@ -133,13 +139,19 @@ class _Play:
                 self.lost += any(run.node_id == node_id for runs in self._runs.values() for run, _ in runs)
                 self._remove(node_id)
         for job_id in list(self._runs):
-            if self._chance.random() < 0.15:
+            chance = self._chance.random()
+            if chance < 0.15:
                 del self._runs[job_id], self._jobs[job_id]
+                self._going.pop(job_id, None)
+            elif self._jobs[job_id].state is JobState.CHECKPOINTING and chance < 0.7:
+                del self._runs[job_id]
+                self._jobs[job_id] = replace(self._jobs[job_id], state=JobState.WAITING)
 
     def _remove(self, node_id: str) -> None:
         """A machine is gone: what ran on it waits, all of it."""
         del self._nodes[node_id]
         self._place.pop(node_id, None)
+        self._going = {job_id: nodes for job_id, nodes in self._going.items() if node_id not in nodes}
         for job_id, runs in list(self._runs.items()):
             if any(run.node_id == node_id for run, _ in runs):
                 del self._runs[job_id]
@@ -149,15 +161,19 @@ class _Play:
 
     def _decide(self) -> None:
         seen = self._snapshot()
+        leads = {runs[0][0].node_id: runs[0][0].run_id for runs in self._runs.values()}
         rented = [
-            GangNode(node_id, job_id, self._host_of(node_id))
+            GangNode(node_id, job_id, self._host_of(node_id), leads=leads.get(node_id, ""))
             for node_id, job_id in self._rented_for.items()
             if node_id in self._nodes and job_id in self._jobs and is_gang(self._jobs[job_id])
         ]
         resting = {job_id: until for job_id, (_, until) in self._rests.items()}
         emptied = [replace(host, taken=()) for host in self._own_hosts()]
         pools = [EmptyPool("lab", tuple(offers_of([Pool("lab")], emptied, self._now_ms)))]
-        gathered = gather(seen, rented, resting=resting, pools=pools, patience_ms=PATIENCE_MS, domains=self._domains)
+        gathered = gather(
+            *(seen, rented),
+            resting=resting, pools=pools, patience_ms=PATIENCE_MS, domains=self._domains, config=self._weighs,
+        )  # fmt: skip
         self._kept_hosts = gathered.kept_hosts
         self._offered = {host: len(self._host_free(host)) for host in self._hosts}
         most = max((job.resources.nodes for job in self._jobs.values()), default=0)
@@ -171,6 +187,8 @@ class _Play:
                 self._assign_gang(claim)
             elif isinstance(claim, ProvisionGang):
                 self._provision_gang(claim)
+            elif isinstance(claim, Demote):
+                self._ask_to_leave(claim)
             else:
                 self._enact(claim)
         board = Board.of(gathered.snapshot)
@@ -188,6 +206,26 @@ class _Play:
         for place in claim.places:
             self._begin(job, self._nodes[place.node_id], place.gpu_indices)
         self.gangs_begun += 1
+
+        goes_to = self._going.pop(job.job_id, None)
+        if goes_to is not None:
+            self.moved += 1
+            if {node.node_id for node in nodes} != goes_to:
+                self.breaches.append(f"{job.job_id} left for {sorted(goes_to)}, and begins elsewhere")
+
+    def _ask_to_leave(self, claim: Demote) -> None:
+        """It saves, and has left at one of the next steps."""
+        job = self._jobs[claim.job_id]
+        its = {one for one, to in self._rented_for.items() if to == job.job_id and one in self._nodes}
+        here = {run.node_id for run, _ in self._runs[job.job_id]}
+        there = {one for one in its - here if self._nodes[one].tier is Tier.OWN}
+        ready = {one for one in there if self._nodes[one].state is NodeState.READY}
+        if job.state is not JobState.RUNNING or len(ready) != job.resources.nodes:
+            self.breaches.append(f"{job.job_id} is asked to leave for {len(ready)} machines: it is {job.state}")
+        if any(self._nodes[one].tier is Tier.OWN for one in here):
+            self.breaches.append(f"{job.job_id} is to leave own machines")
+        self._jobs[job.job_id] = replace(job, state=JobState.CHECKPOINTING)
+        self._going[job.job_id] = ready
 
     def _provision_gang(self, claim: ProvisionGang) -> None:
         """All of them, or none where one is not to be had any more."""
@@ -322,10 +360,13 @@ class _Play:
                 self.breaches.append(f"{job_id} has {len(runs)} of its machines")
         half = set()
         for job in self._jobs.values():
-            if is_gang(job) and job.job_id not in self._runs:
+            if is_gang(job):
+                here = {run.node_id for run, _ in self._runs.get(job.job_id, ())}
                 its = [
-                    self._nodes[one] for one, to in self._rented_for.items() if to == job.job_id and one in self._nodes
-                ]
+                    self._nodes[one] for one, to in self._rented_for.items()
+                    if to == job.job_id and one in self._nodes and one not in here
+                    and not (here and self._nodes[one].tier is not Tier.OWN)  # where it was is for policies to end
+                ]  # fmt: skip
                 if its and all(node.state is NodeState.READY for node in its) and len(its) < job.resources.nodes:
                     half.add(job.job_id)
         self._half = {job_id: self._half.get(job_id, 0) + 1 for job_id in half}

@@ -1,13 +1,14 @@
 """A job on two machines: how soon it begins, and how soon it goes on after one of its processes has died.
 
-    .venv/bin/python -m benchmarks.gangs [--rounds 10]
+    .venv/bin/python -m benchmarks.gangs [--rounds 10] [--moves 3]
 
 A stack without any cloud, and three hosts of a pool with one (emulated) GPU each; everything else is real, the
 processes of torch.distributed (gloo) included. In each round a job on two machines is submitted, saves every second,
 and one of its two processes is killed. The value is the mean time from that death to the next step of the job. `detail`
 has the rest: from the submission to the first step, and, of a job that is paused and resumed at once, from the last
-step before to the first one after. The losses of all steps are those of a job that nobody has disturbed, or it stops
-with an error. The last line is one JSON object.
+step before to the first one after. The same is measured of moves: on a second stack with the local cloud, the job
+begins on two machines of that, two hosts join a pool, and it goes there by itself. The losses of all steps are those of
+a job that nobody has disturbed, or it stops with an error. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -36,6 +37,15 @@ _SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "two_machines.py"
 _PARAMETERS = {"steps": 300, "step_ms": 40}
 _TEMPLATE: dict[str, Any] = {"nodes": 2, "checkpoint_interval_s": 1}
 _FIRST_STEPS = 30  # before it is disturbed
+_MOVED = {"steps": 2_000, "step_ms": 40}
+_RULES = {"least_run_ms": 1_000, "move_pause_share": 0.5, "chase_pause_share": 0.5}
+_MOVES = {
+    "ALLPASS_POLICY": "allpass",
+    "ALLPASS_POLICY_RULES": json.dumps(_RULES),
+    "ALLPASS_MOVE_SAVE_S": "0.5",
+    "ALLPASS_MOVE_LOAD_S": "0.5",
+    "ALLPASS_MOVE_PREPARE_S": "0.5",
+}
 
 
 @dataclass
@@ -45,6 +55,7 @@ class Rounds:
     began: list[float] = field(default_factory=list)
     went_on: list[float] = field(default_factory=list)
     paused: list[float] = field(default_factory=list)
+    moved: list[float] = field(default_factory=list)
     repeated_steps: list[int] = field(default_factory=list)
     losses: dict[int, float] = field(default_factory=dict)
 
@@ -86,6 +97,35 @@ def _play(client: allpass.Client, rounds: int) -> Rounds:
     if _losses(_ended(job)) != found.losses:
         sys.exit(f"the losses of {job.id} differ from those of a job that nobody has disturbed")
     return found
+
+
+def play_moves(folder: Path, moves: int) -> list[float]:
+    """Seconds from the last step on two machines of a cloud to the first one on two hosts of a pool."""
+    stack = Stack(StackOptions(folder / "moves", port=0, cloud_speed=0.02, settings=_MOVES), tell=lambda _: None)
+    stack.start()
+    try:
+        told = json.loads(stack.layout.client_file.read_text())
+        with allpass.Client(told["url"], told["api_key"]) as client:
+            app = allpass.build("two-machines", "ada", code=str(_SCRIPT), client=client)
+            losses = _losses(_ended(_submitted(app, **_MOVED | {"step_ms": 0})))
+            return [_moved(client, app, folder / f"moved-{number}", losses) for number in range(moves)]
+    finally:
+        stack.stop()
+
+
+def _moved(client: allpass.Client, app: allpass.App, folder: Path, losses: dict[int, float]) -> float:
+    job = _submitted(app, **_MOVED)
+    _await_steps(job)
+    folder.mkdir(mode=0o711)
+    with ExitStack() as opened:
+        for name in ("a", "b"):
+            opened.enter_context(OwnHost(folder / name, client, f"{folder.name}-{name}"))
+        _wait(lambda: _begun(job) == 2, f"the move of {job.id}")
+        if _losses(_ended(job)) != losses:
+            sys.exit(f"the losses of {job.id} differ from those of a job that nobody has disturbed")
+    step = next(step for stay in job.timeline().stays if (step := stay.resumed_from_step))
+    at_s = {point.step: point.at.timestamp() for point in job.metrics()}
+    return at_s[step + 1] - at_s[step]
 
 
 def _submitted(app: allpass.App, **changes: Any) -> allpass.Job:
@@ -168,6 +208,7 @@ def result_of(found: Rounds) -> dict[str, Any]:
         "longest_s": round(max(found.went_on), 3),
         "from_submission_to_the_first_step_s": round(statistics.mean(found.began), 3),
         "pause_s": round(statistics.mean(found.paused), 3),
+        "pause_of_a_move_s": round(statistics.mean(found.moved), 3),
         "most_steps_repeated": max(found.repeated_steps),
     }
     value = round(statistics.mean(found.went_on), 3)
@@ -177,10 +218,13 @@ def result_of(found: Rounds) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--moves", type=int, default=3)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o711)
-        print(json.dumps(result_of(play(Path(folder), asked.rounds))))
+        found = play(Path(folder), asked.rounds)
+        found.moved = play_moves(Path(folder), asked.moves)
+        print(json.dumps(result_of(found)))
 
 
 if __name__ == "__main__":

@@ -73,10 +73,10 @@ class Stay:
         lost_ms = unkept_ms(job, self.lead, self.now_ms)
         arrival = sum(map(arrival_cost, rental.offers))
         worth_ms = break_even_ms(self.config, self.hourly, target, lost_ms, arrival)
-        left_ms, life_ms = remaining_ms(job, self.lead, self.now_ms), _life_ms(rental)
-        if worth_ms is None or (life_ms and (life_ms <= worth_ms or target > (1 - left_ms / life_ms) * self.hourly)):
+        left_ms = remaining_ms(job, self.lead, self.now_ms)
+        if worth_ms is None or self._is_risky((*rental.offers, *rental.has), target, worth_ms, left_ms):
             return False
-        pause_ms = self._pause_ms + lost_ms
+        pause_ms = self._pause_ms + lost_ms + max(one.arrival_ms for one in (*rental.offers, *rental.has))
         worth_ms = max(worth_ms, int(pause_ms / self.config.rules.move_pause_share))
         if predicted_ms(job, self.lead, self.now_ms) is None:
             worth_ms = max(worth_ms, self.config.rules.least_run_ms)
@@ -86,6 +86,13 @@ class Stay:
                 return False
         spare_ms = job.deadline_ms - self.now_ms - left_ms
         return left_ms > worth_ms and not 0 <= spare_ms < pause_ms
+
+    def _is_risky(self, there: Sequence[Offer | NodeView], target: int, worth_ms: int, left_ms: int) -> bool:
+        """Whether one of them fails before the move has paid for itself, on average; or the share by which they cost
+        less is below the chance that one of them fails before the job is done, and none would have here."""
+        rate = _failures_per_ms(there)
+        more = max(0.0, rate - _failures_per_ms(self.machines))
+        return rate * worth_ms >= 1 or target > (1 - left_ms * more) * self.hourly
 
     def why(self, rental: GangRental) -> str:
         """In words: what it costs there and here, and how long that counts."""
@@ -101,8 +108,6 @@ class Stay:
         return self.config.moves.save_ms + self.config.moves.load_ms
 
 
-def _life_ms(rental: GangRental) -> int:
-    """How long all of them live on average, until the first one fails; 0: as good as none has."""
-    machines: Sequence[Offer | NodeView] = (*rental.offers, *rental.has)
-    rates = [1 / one.mean_life_ms for one in machines if one.mean_life_ms]
-    return int(1 / sum(rates)) if rates else 0
+def _failures_per_ms(machines: Sequence[Offer | NodeView]) -> float:
+    """Of all of them together, as any of them ends the run of all."""
+    return sum(1 / one.mean_life_ms for one in machines if one.mean_life_ms)

@@ -58,7 +58,7 @@ Claim = AssignGang | ProvisionGang | Release | Demote
 @dataclass(frozen=True, slots=True)
 class GangNode:
     """A machine that was rented for a job on several. `joins`: its agent can take part in such a job. `leads`: the run
-    on it that leads the job's."""
+    on it that leads the job's, where its code says that all of them stop after the same step."""
 
     node_id: str
     job_id: str

@@ -93,6 +93,22 @@ async def test_it_moves_at_one_step_and_what_it_left_is_ended(mover: Mover) -> N
     await world.check_invariants()
 
 
+async def test_code_that_does_not_stop_at_one_step_is_left_where_it_is(world: World) -> None:
+    """Nobody asked for a move: processes that left one by one would fail, and lose what they had done."""
+    mover = Mover(world)
+    mover.stops_together = False
+    await mover.submit()
+    await mover.begin()
+    await mover.cheaper_ones_come()
+    await world.decide()
+    assert await mover.beside() == []
+    mover.stops_together = True
+    await mover.say(1, "running", step=7)
+    await mover.say(0, "running", step=7)
+    await world.decide()
+    assert len(await mover.beside()) == 2, "it may say so at any time"
+
+
 async def test_it_stays_where_one_of_them_does_not_boot_and_tries_again_later(mover: Mover) -> None:
     """Nothing that was rented for the move is kept for longer, and nothing is told of a wait: it trains."""
     world = mover.world

@@ -38,6 +38,7 @@ class Gang:
 
     def __init__(self, world: World, nodes: int = 2) -> None:
         self.world, self.size = world, nodes
+        self.stops_together = True
 
     async def submit(self, **changes: Any) -> str:
         world = self.world
@@ -109,6 +110,7 @@ class Gang:
                 "phase": phase,
                 "step": step,
                 "saves": True,
+                "stops_together": rank == 0 and self.stops_together,
                 "meeting": meeting,
                 "network_bits_per_s": network_bits_per_s,
                 "exit": ExitReport(**exit_) if phase == "exited" else None,

@@ -208,6 +208,13 @@ def test_machines_that_fail_sooner_than_the_move_pays_are_none() -> None:
     assert rented(decided(offers=half[1:], its=HERE)) == ["vm-west", "vm-west"]
 
 
+def test_that_machines_fail_there_is_no_reason_to_stay_where_they_fail_as_often() -> None:
+    there = in_cloud("west", "1.00", mean_life_ms=8 * HOUR_MS)
+    here = tuple(vm(name, mean_life_ms=8 * HOUR_MS) for name in ("node_1", "node_2"))
+    world = seen(jobs=(trains(),), runs=runs(), nodes=here, offers=(there,))
+    assert rented(gather(world, HERE, config=MOVES)) == ["vm-west", "vm-west"]
+
+
 def test_what_traffic_of_their_arrival_costs_counts() -> None:
     dear = in_cloud("west", "1.00", arrival_micros=10_000_000)  # ten dollars each, to save $18 in nine hours
     assert rented(decided(offers=(dear,), its=HERE)) == []

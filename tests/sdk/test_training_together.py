@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -31,7 +32,7 @@ for step in range(1, 100):
 """
 
 
-def played(kind: str, world: int, asked: int) -> list[str]:
+def played(kind: str, world: int, asked: int, **environment: str) -> list[str]:
     """What each of the processes says, by rank."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -41,6 +42,7 @@ def played(kind: str, world: int, asked: int) -> list[str]:
         environ = {
             **os.environ, "PYTHONPATH": str(ROOT / "sdk"), "RANK": str(rank), "WORLD_SIZE": str(world),
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo",
+            **{name: value.format(rank=rank) for name, value in environment.items()},
         }  # fmt: skip
         argv = [sys.executable, "-c", _SCRIPT, kind, str(asked)]
         started.append(subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, text=True))
@@ -58,3 +60,14 @@ def test_all_stop_after_the_same_step_whichever_was_asked(asked: int) -> None:
     """None of them leaves the threads of gloo behind, which would abort a process in place of its exit code."""
     pytest.importorskip("torch", reason="torch is not installed: `./allpass test` installs it")
     assert played("gloo", 3, asked) == [f"left {rank} 7\nno group" for rank in range(3)]
+
+
+def test_under_allpass_they_say_so_once(tmp_path: Path) -> None:
+    """A job on several machines is moved by itself only where its code stops at one step."""
+    pytest.importorskip("torch", reason="torch is not installed: `./allpass test` installs it")
+    told = {"ALLPASS_JOB_ID": "job_x", "ALLPASS_METRICS_FILE": str(tmp_path / "{rank}.jsonl")}
+    assert played("gloo", 2, 1, **told) == [f"left {rank} 7\nno group" for rank in range(2)]
+    lines = [json.loads(line) for line in (tmp_path / "0.jsonl").read_text().splitlines()]
+    assert [line for line in lines if line.get("training", {}).get("stops_together")] == [
+        {"step": 0, "training": {"stops_together": True}}
+    ]

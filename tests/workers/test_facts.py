@@ -69,6 +69,33 @@ def test_the_end_tells_what_the_script_told(plane: Plane, start_agent: Start) ->
     assert plane.metrics[run.run_id][4].values == {"training": 0.5}
 
 
+_TOGETHER = """
+from allpass import training
+training.session().announce_together()
+training.session().announce_together()
+training.report(1, loss=1.0)
+"""
+_ODD = """
+import os
+with open(os.environ["ALLPASS_METRICS_FILE"], "a") as file:
+    file.write('{"step": 1, "training": {"stops_together": "yes"}}\\n')
+"""
+
+
+@pytest.mark.parametrize(("script", "together"), [(_TOGETHER, True), (_ODD, False)])
+def test_code_whose_processes_stop_together_is_told_as_such(
+    plane: Plane, start_agent: Start, script: str, together: bool
+) -> None:
+    """A job on several machines is moved only where it is; whatever else a script writes there is not believed."""
+    run = desired(plane, script)
+    plane.want(run)
+    start_agent()
+    plane.wait_exit(run.run_id)
+    report = plane.report(run.run_id)
+    assert report is not None
+    assert report.stops_together is together
+
+
 @pytest.mark.parametrize(
     ("script", "saves"),
     [

@@ -90,6 +90,11 @@ def saves_of(told: Any) -> bool:
     return isinstance(told, dict) and told.get("saves") is True
 
 
+def stops_together_of(told: Any) -> bool:
+    """Whether the processes on all machines stop after the same step when any is asked to, as the code says."""
+    return isinstance(told, dict) and told.get("stops_together") is True
+
+
 def total_of(told: Any) -> Optional[int]:
     """The step that the training ends with, as its code says."""
     found = told.get("total_steps") if isinstance(told, dict) else None

@@ -17,6 +17,7 @@ from workers.agent.facts import (
     profile_of,
     refused_of,
     saves_of,
+    stops_together_of,
     tokens_before,
     total_of,
     untracked_of,
@@ -50,7 +51,8 @@ class MetricLine(NamedTuple):
     it ends with, as it says; `link`: one to be shown with the job, by its name; `refused`: why what it saves by itself
     is no checkpoint; `libraries`: the versions that it computes with; `unusable`: why it cannot use the GPUs that it
     was given; `untracked`: why a tracker does not get its metrics; `gpus`: which of those it uses, leaves and cannot
-    use; `is_part`: of the checkpoint that it names this machine has written a part."""
+    use; `is_part`: of the checkpoint that it names this machine has written a part;
+    `stops_together`: all machines of the job stop after the same step when any is asked to."""
 
     step: int
     values: Dict[str, float]
@@ -70,6 +72,7 @@ class MetricLine(NamedTuple):
     untracked: str = ""
     gpus: Dict[str, Any] = _NOTHING
     is_part: bool = False
+    stops_together: bool = False
 
 
 class BadLine(NamedTuple):
@@ -144,6 +147,7 @@ def _line(record: Any, offset: int) -> MetricLine:
         untracked_of(told),
         gpus_of(told),
         is_part,
+        stops_together_of(told),
     )
 
 

@@ -132,6 +132,7 @@ class TrainingMeter:
             keep_up=keep_up,
         )
         pattern = Pattern.of(spec["template"])
+        self._stops_together = False
         self._own_saves: Optional[OwnSaves] = None
         self._likely_saves: Optional[LikelySaves] = None
         if pattern is None and not shares:
@@ -193,6 +194,8 @@ class TrainingMeter:
             told["profile"] = self._profile
         if self.saves:
             told["saves"] = True
+        if self._stops_together:
+            told["stops_together"] = True
         if self._total.believed is not None:
             told["total_steps"] = self._total.believed
         if self._links:
@@ -244,6 +247,7 @@ class TrainingMeter:
         if line.saves and not self.saves:
             self.saves = True
             self._on_news()
+        self._stops_together = self._stops_together or line.stops_together
         self.unusable = self.unusable or line.unusable
         self._total.hear(line.total_steps)
         if line.link:

@@ -39,6 +39,7 @@ class LiveRun:
     goes_on: bool  # from a checkpoint
     gpus_told: GpusTold | None = None
     node_rank: int | None = None  # of a run of a job on several machines
+    stops_together: bool = False  # with those on the other machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ _LIVE_RUNS = (
         runs.c.resumed_checkpoint_id.is_not(None).label("goes_on"),
         runs.c.gpus_told,
         runs.c.node_rank,
+        runs.c.stops_together,
     )
     .select_from(allocations)
     .join(runs, runs.c.id == allocations.c.run_id)
@@ -195,6 +197,7 @@ async def live_runs(connection: AsyncConnection, node_id: str) -> list[LiveRun]:
             row.goes_on,
             gpus_told(row.gpus_told),
             row.node_rank,
+            row.stops_together,
         )
         for row in rows.all()
     ]

@@ -162,15 +162,30 @@ async def close_member(connection: AsyncConnection, run_id: str, node_id: str, *
     await notify.control(connection)
 
 
+async def set_stops_together(connection: AsyncConnection, run_id: str) -> None:
+    """The code of this run, which leads, says that all processes of its job stop after the same step."""
+    await connection.execute(
+        update(runs)
+        .where(runs.c.id == run_id, runs.c.state != RunState.ENDED, runs.c.stops_together.is_(False))
+        .values(stops_together=True)
+    )
+
+
 async def gang_nodes(connection: AsyncConnection, job_ids: Collection[str]) -> list[GangNode]:
-    """The machines that were rented for these jobs and are there or coming, by id, with the run of each that leads."""
+    """The machines that were rented for these jobs and are there or coming, by id. With the run of each that leads,
+    where its code says that all stop together."""
     if not job_ids:
         return []
     reads = node_heartbeats.c.report["host"]["reads"]
     leads = (
         select(runs.c.id)
         .join(allocations, allocations.c.run_id == runs.c.id)
-        .where(allocations.c.node_id == nodes.c.id, runs.c.state != RunState.ENDED, runs.c.node_rank == 0)
+        .where(
+            allocations.c.node_id == nodes.c.id,
+            runs.c.state != RunState.ENDED,
+            runs.c.node_rank == 0,
+            runs.c.stops_together,
+        )
         .limit(1)
     )
     rows = await connection.execute(

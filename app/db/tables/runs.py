@@ -39,6 +39,7 @@ runs = Table(
     Column("node_rank", Integer),  # 0: it leads
     Column("prepared_ms", MS),  # its agent has all that its code needs
     Column("meeting", JSONB),  # of the run that leads: where its machine can be reached by the others
+    Column("stops_together", Boolean, nullable=False, server_default=text("false")),  # with those on other machines
     Column("network_bits_per_s", BigInteger),  # of a member: measured between the first machine and its own
     Column("exit_told", JSONB),  # its process has failed: what that means is said when all of them are over
     Column("exit_told_ms", MS),

@@ -13,7 +13,7 @@ from app.db.connection import Connection
 from app.db.engine import Database
 from app.db.runs.desired_state import LiveRun, RunOrder
 from app.db.runs.live_runs import lock_run
-from app.db.runs.members import GangRun, gang_of, gang_size, set_meeting, set_prepared, wake_gang
+from app.db.runs.members import GangRun, gang_of, gang_size, set_meeting, set_prepared, set_stops_together, wake_gang
 from app.db.transitions import Event, add_job_event
 from app.ports.clock import IdSource
 from app.services.kit.capability import Capability
@@ -26,7 +26,11 @@ class GangHooks(Capability):
     async def take_report(
         self, database: Database, ids: IdSource, report: RunReport, run: LiveRun, *, now_ms: int
     ) -> None:
-        """Where the first of them can be reached is for the others to know; once all are prepared, all may begin."""
+        """Where the first of them can be reached is for the others to know; once all are prepared, all may begin.
+        Whether all of them stop together is for decisions to know."""
+        if run.node_rank == 0 and report.stops_together and not run.stops_together:
+            async with database.statement() as connection:
+                await set_stops_together(connection, report.run_id)
         if run.node_rank is None or run.state not in _BEFORE_RUNNING:
             return
         told = None if report.meeting is None else report.meeting.model_dump()

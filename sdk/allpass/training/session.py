@@ -66,6 +66,8 @@ class Session:
         self._stop_requested = False
         self._listens = False
         self._has_announced = False
+        self._is_together = False
+        self._is_together = False  # and has said so
         self.saved_step: Optional[int] = None  # the step of the newest checkpoint, also of the one resumed from
         self._saved_at_s = monotonic_s()
         self._background = Background()
@@ -117,6 +119,13 @@ class Session:
         if not self._has_announced:
             self._has_announced = True
             self.tell(saves=True)
+
+    def announce_together(self) -> None:
+        """Say that all processes of this training, on every machine, stop after the same step when any is asked to: a
+        job on several machines is moved only then. `stop_together` says it for whoever calls it."""
+        if not self._is_together and self._listens and self.job_id:
+            self._is_together = True
+            self.tell(stops_together=True)
 
     def _announce_if_asks(self) -> None:
         """Nobody but a control plane wants to hear it; a process that hears no SIGTERM would promise too much."""

@@ -18,6 +18,7 @@ def agreed(session: Session) -> bool:
     asked = session.stop_requested()
     if not are_many():
         return asked
+    session.announce_together()
     (told,) = any_of([asked])
     if told:
         _all_leave(session)
@@ -27,6 +28,8 @@ def agreed(session: Session) -> bool:
 def due_together(session: Session, step: int) -> bool:
     """Whether all processes save after this step: one was asked to stop, or the time of one has come. The answer, and
     whether they leave then, is the same on all of them."""
+    if are_many():
+        session.announce_together()
     due, stops = any_of([session.should_checkpoint(step), session.stop_requested()])
     if stops:
         _all_leave(session)

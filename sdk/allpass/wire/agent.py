@@ -201,6 +201,7 @@ class RunReport(Message):
     watch: Annotated[Watched | None, OfUserCode] = None
     profile: Annotated[ProfileFound | None, OfUserCode] = None
     saves: Flag = False
+    stops_together: Flag = False
     total_steps: Annotated[Steps | None, OfUserCode] = None
     links: Annotated[dict[LinkName, LinkUrl] | None, Field(max_length=MOST_LINKS), OfUserCode] = None
     libraries: Annotated[dict[LibraryVersion, LibraryVersion] | None, Field(max_length=16), OfUserCode] = None

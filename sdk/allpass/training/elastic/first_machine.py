@@ -54,6 +54,7 @@ class FirstMachine(Machine):
 
     def open(self, task: Mapping[str, Any]) -> None:
         """Whoever comes is told the task."""
+        self._session.announce_together()
         self._watch_by(self._accept, {"task": dict(task), "port": self._store.port})
         self.begin(task)
 

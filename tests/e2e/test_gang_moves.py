@@ -14,7 +14,7 @@ from app.stack.supervisor import Stack, StackOptions
 from tests.e2e.conftest import SETTINGS, client_of
 from tests.e2e.own_hosts import OwnHostProcess
 from tests.e2e.service import EXAMPLES, Service, until
-from tests.e2e.test_gangs import losses, losses_of_two
+from tests.e2e.test_gangs import losses, losses_of
 from tests.e2e.test_moves import SCRIPT
 from tests.folders import open_to_all
 
@@ -65,7 +65,7 @@ def test_it_moves_to_hosts_of_a_pool_once_both_are_free(
     service: Service, app: allpass.App, folder: Path, tmp_path: Path, *, dies: bool
 ) -> None:
     """No loss differs from that of two processes that nobody disturbed, and what it has left is no longer paid for."""
-    alone = losses_of_two(tmp_path, LONG["steps"])
+    alone = losses_of(tmp_path, LONG["steps"])
     job = app.run(template={"nodes": 2}, parameters=LONG, soft_deadline="6hr")
     service.wait_for(job, "steps", lambda info: info.status == "running" and (info.step or 0) > 20)
     hosts = [OwnHostProcess(folder, f"host-{int(dies)}-{number}") for number in (1, 2)]

@@ -52,6 +52,14 @@ class Lab:
 
         return until(f"process {rank} of {job.id}", look)
 
+    def process(self, job: allpass.Job, rank: int) -> int:
+        (pid,) = (
+            pid
+            for pid in self.host_with(job, rank).machine_processes()
+            if environment(pid).get("ALLPASS_NODE_RANK") == str(rank) and pid in processes()
+        )
+        return pid
+
     def running(self, job: allpass.Job, step: int = 5) -> None:
         self.service.wait_for(job, "steps", lambda info: info.status == "running" and (info.step or 0) > step)
 
@@ -80,10 +88,10 @@ def lab() -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
     """The losses of two processes that nobody interrupts."""
-    return losses_of_two(tmp_path_factory.mktemp("alone"), LONG["steps"])
+    return losses_of(tmp_path_factory.mktemp("alone"), LONG["steps"])
 
 
-def losses_of_two(folder: Path, steps: int, script: str = SCRIPT) -> dict[int, float]:
+def losses_of(folder: Path, steps: int, script: str = SCRIPT, *, world: int = 2) -> dict[int, float]:
     import json
     import socket
 
@@ -92,10 +100,10 @@ def losses_of_two(folder: Path, steps: int, script: str = SCRIPT) -> dict[int, f
         port = str(free.getsockname()[1])
     (folder / "parameters.json").write_text(json.dumps({"steps": steps}))
     started = []
-    for rank in range(2):
+    for rank in range(world):
         (folder / str(rank)).mkdir()
         environ = {
-            **os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+            **os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
             "GLOO_SOCKET_IFNAME": "lo", "ALLPASS_PARAMETERS_FILE": str(folder / "parameters.json"),
             "ALLPASS_METRICS_FILE": str(folder / str(rank) / "metrics.jsonl"),
             "ALLPASS_OUTPUT_DIR": str(folder / str(rank)), "ALLPASS_CHECKPOINT_DIR": str(folder / str(rank)),
@@ -107,7 +115,7 @@ def losses_of_two(folder: Path, steps: int, script: str = SCRIPT) -> dict[int, f
                 subprocess.Popen(command, env=environ, cwd=folder / str(rank), stdout=output, stderr=subprocess.STDOUT)
             )
     ends = [process.wait(120) for process in started]
-    assert ends == [0, 0], [(folder / str(rank) / "output").read_text() for rank in range(2)]
+    assert ends == [0] * world, [(folder / str(rank) / "output").read_text() for rank in range(world)]
     lines = [json.loads(line) for line in (folder / "0" / "metrics.jsonl").read_text().splitlines()]
     return {line["step"]: line["loss"] for line in lines if "loss" in line}
 
@@ -163,15 +171,30 @@ def test_a_process_of_one_machine_that_is_killed_costs_a_beginning_from_the_last
 ) -> None:
     job = lab.submit(step_ms=60)
     lab.running(job)
-    (pid,) = (
-        pid
-        for pid in lab.host_with(job, 1).machine_processes()
-        if environment(pid).get("ALLPASS_NODE_RANK") == "1" and pid in processes()
-    )
-    os.kill(pid, signal.SIGKILL)
+    os.kill(lab.process(job, 1), signal.SIGKILL)
     info = lab.service.wait_for_end(job)
     assert info.status == "succeeded", lab.service.story(job)
     assert losses(job) == alone
+
+
+def test_four_machines_of_which_one_loses_its_process(lab: Lab, tmp_path: Path) -> None:
+    """As two do: all of them begin again from the last checkpoint, and no loss differs."""
+    fourth = OwnHostProcess(lab.hosts["one"].root.parent, "four")
+    done = fourth.join(lab.service.client.url, lab.service.client.create_pool_token("lab", joins=1).token)
+    assert done.returncode == 0, done.stderr
+    lab.hosts["four"] = fourth
+    try:
+        job = lab.service.submit(SCRIPT, LONG | {"step_ms": 60}, nodes=4)
+        lab.running(job)
+        os.kill(lab.process(job, 2), signal.SIGKILL)
+        info = lab.service.wait_for_end(job)
+        assert info.status == "succeeded", lab.service.story(job)
+        assert losses(job) == losses_of(tmp_path, LONG["steps"], world=4)
+    finally:
+        del lab.hosts["four"]
+        until("an empty pool", lambda: not fourth.machine_processes(), within_s=120)
+        fourth.leave()
+        fourth.clear()
 
 
 def test_paused_and_resumed_it_goes_on_at_the_exact_step(lab: Lab, alone: dict[int, float]) -> None:
@@ -217,7 +240,7 @@ def test_parts_of_both_machines_are_one_checkpoint(lab: Lab, tmp_path: Path) -> 
     told = [event.message for event in job.events() if event.kind == "checkpoint_committed"]
     assert told and all("in parts of 2 machines" in one for one in told)
     assert "checkpoint_refused" not in {event.kind for event in job.events()}, lab.service.story(job)
-    assert losses(job) == losses_of_two(tmp_path, 80, "sharded_machines.py")
+    assert losses(job) == losses_of(tmp_path, 80, "sharded_machines.py")
 
 
 def test_the_code_of_a_further_machine_that_fails_ends_the_job_with_its_words(lab: Lab, tmp_path: Path) -> None:

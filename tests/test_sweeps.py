@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # How many cases of each file are in the sample, and in all.
 SWEPT = {
     "tests/crashes/test_move_deaths.py": (4, 15),
+    "tests/e2e/test_gang_moves.py": (1, 2),
     "tests/e2e/test_kill.py": (4, 10),
     "tests/e2e/test_moves.py": (4, 11),
     "tests/e2e/test_slurm.py": (4, 5),

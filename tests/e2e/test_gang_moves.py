@@ -17,6 +17,7 @@ from tests.e2e.service import EXAMPLES, Service, until
 from tests.e2e.test_gangs import losses, losses_of
 from tests.e2e.test_moves import SCRIPT
 from tests.folders import open_to_all
+from tests.sweeps import swept
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -60,22 +61,22 @@ def app(service: Service, tmp_path_factory: pytest.TempPathFactory) -> allpass.A
     return allpass.build("gang-moves", "ada", code=code, client=service.client)
 
 
-@pytest.mark.parametrize("dies", [False, True], ids=["undisturbed", "the-server-dies"])
+@pytest.mark.parametrize("meanwhile", swept(("nothing", "the server dies"), ("the server dies",)))
 def test_it_moves_to_hosts_of_a_pool_once_both_are_free(
-    service: Service, app: allpass.App, folder: Path, tmp_path: Path, *, dies: bool
+    service: Service, app: allpass.App, folder: Path, tmp_path: Path, meanwhile: str
 ) -> None:
     """No loss differs from that of two processes that nobody disturbed, and what it has left is no longer paid for."""
     alone = losses_of(tmp_path, LONG["steps"])
     job = app.run(template={"nodes": 2}, parameters=LONG, soft_deadline="6hr")
     service.wait_for(job, "steps", lambda info: info.status == "running" and (info.step or 0) > 20)
-    hosts = [OwnHostProcess(folder, f"host-{int(dies)}-{number}") for number in (1, 2)]
+    hosts = [OwnHostProcess(folder, f"{meanwhile[-4:]}-{number}") for number in (1, 2)]
     try:
         token = service.client.create_pool_token("lab", joins=2).token
         for host in hosts:
             done = host.join(service.client.url, token)
             assert done.returncode == 0, done.stderr
         until("the move", lambda: "run_stopping" in {event.kind for event in job.events()})
-        if dies:
+        if meanwhile != "nothing":
             service.crash_server()
             service.restart_server()
         info = service.wait_for_end(job)

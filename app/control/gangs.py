@@ -95,6 +95,8 @@ class GangPlacer:
         self.lacking = gathered.lacking
         refused = await self._enact(seen, gathered.claims)
         waiting = {job.job_id for job in gangs if job.state in PLACEABLE_JOB_STATES}
+        for job_id in gathered.stays:
+            self._stays[job_id] = self._stays.get(job_id, (0, 0))[0], snapshot.now_ms + _RESTS_MS
         for job_id in {*gathered.given_up, *refused}:
             _let_rest(self._rests if job_id in waiting else self._stays, job_id, snapshot.now_ms)
         why_not = {job_id: why for job_id, why in {**gathered.waiting, **refused}.items() if job_id in waiting}

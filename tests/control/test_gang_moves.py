@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.control.renting import Rentals
+from app.core.model.job import Resources
 from app.core.model.node import Tier
 from app.db.engine import make_engine
 from app.db.runs.desired_state import orders
@@ -16,6 +17,7 @@ from tests.control.dying import DyingDatabase, KilledError
 from tests.control.fake_provider import make_offer
 from tests.control.test_gangs import Gang
 from tests.control.world import World
+from tests.seeds import resources_json
 
 CHEAP = replace(make_offer("cloud", "cheap", Tier.CONVENTIONAL, "0.5", startup_ms=1_000), region="west")
 
@@ -107,6 +109,24 @@ async def test_code_that_does_not_stop_at_one_step_is_left_where_it_is(world: Wo
     await mover.say(0, "running", step=7)
     await world.decide()
     assert len(await mover.beside()) == 2, "it may say so at any time"
+
+
+async def test_where_nothing_is_worth_it_it_looks_again_after_a_minute(world: World) -> None:
+    mover = Mover(world)
+    await mover.submit()
+    await mover.begin()
+    await mover.cheaper_ones_come()
+    good = world.cloud.on_offer
+    world.cloud.on_offer = [good[0], replace(CHEAP, memory_bytes=1)]
+    await world.set_job(mover.job_id, resources=resources_json(Resources(nodes=2, memory_bytes_min=2)))
+    await world.decide()
+    world.cloud.on_offer = good
+    await world.decide()
+    assert await mover.beside() == []
+    world.clock.advance(ms=61_000)
+    await mover.all_are_heard()
+    await world.decide()
+    assert len(await mover.beside()) == 2
 
 
 async def test_it_stays_where_one_of_them_does_not_boot_and_tries_again_later(mover: Mover) -> None:

@@ -80,13 +80,15 @@ def test_it_moves_to_hosts_of_a_pool_once_both_are_free(
             service.crash_server()
             service.restart_server()
         info = service.wait_for_end(job)
-        assert (info.status, info.faults, info.moves) == ("succeeded", 0, 1), service.story(job)
+        assert (info.status, info.faults) == ("succeeded", 0), service.story(job)
+        # While there was no server a machine may have been silent for too long: then it goes back, and moves again.
+        assert info.moves == 1 if meanwhile == "nothing" else 1 <= info.moves <= 3, service.story(job)
         assert losses(job) == alone
         stays = job.timeline().stays
         assert {stay.tier for stay in stays} == {"conventional", "own"}, service.story(job)
         assert info.cost == sum(stay.cost for stay in stays)
-        (rented,) = [event.message for event in job.events() if "while it trains" in event.message]
-        assert "its 2 machines cost $0.00/h at pool lab" in rented
+        rented = [event.message for event in job.events() if "while it trains" in event.message]
+        assert "its 2 machines cost $0.00/h at pool lab" in rented[0]
         service.settled()
     finally:
         for host in hosts:

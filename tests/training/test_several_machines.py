@@ -82,6 +82,11 @@ class Gang:
         return [one for place in self.places for one in left_of(place)]
 
 
+def _told(*places: Machine) -> list[Path]:
+    """What their code has said: whether it may be moved from machine to machine, among others."""
+    return [place.folder / "metrics.jsonl" for place in places]
+
+
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_two_machines_leave_what_one_gpu_leaves(
     hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], alone: Machine, gpus: int, tmp_path: Path
@@ -96,6 +101,7 @@ def test_two_machines_leave_what_one_gpu_leaves(
     assert f"training: on 2 machines with {gpus} GPU{'s' * (gpus > 1)} each" in first
     assert f"training: on {2 * gpus} GPUs, which share the 4 parts of 2 rows of a step" in first
     assert second == "training: takes part as machine 1 of 2, which machine 0 speaks for\n"
+    assert [one.read_text().count('"stops_together": true') for one in _told(gang.first, alone)] == [1, 0]
     assert (gang.places[1].losses(), gang.places[1].announced()) == ({}, [])
     assert not (gang.places[1].folder / "output").exists()
     assert not gang.left()

@@ -153,6 +153,7 @@ def _offer(quote: Quote, shares: SharesNow) -> PlanOffer:
         startup_ms=offer.startup_ms,
         duration_ms=quote.duration_ms,
         cost=cost,
+        likely_cost=None if quote.likely_cost is None else quote.likely_cost.micros,
         spot_cost=None if cost is None or parts is None else at_share(cost, parts),
         in_time=quote.in_time,
         steps_in_time=quote.steps_in_time,

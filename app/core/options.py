@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.layout import GpuSet, Learned, lay_out_alone
+from app.core.machine_lives import weighed_micros
 from app.core.memory import Architecture, Estimate, Training, Verdict, verdict
 from app.core.memory.calibration import Calibration, Calibrations, corrected
 from app.core.memory.exact import Exact, ExactEstimate, decide, layouts_alone
@@ -57,7 +58,8 @@ class AskedJob:
 class Quote:
     """What one offer means for the job. None where nobody knows how long a step takes there.
 
-    `duration_ms` is from now until the last step, start-up included; `cost` is the price of that time.
+    `duration_ms` is from now until the last step, start-up included; `cost` is the price of that time. `likely_cost`:
+    with the work that is done twice, where such machines are known to fail, as decisions weigh it.
     """
 
     offer: Offer
@@ -65,16 +67,17 @@ class Quote:
     cost: Money | None = None
     in_time: bool | None = None
     steps_in_time: int | None = None
+    likely_cost: Money | None = None
 
     @property
     def rank(self) -> tuple[int, int, int, str]:
         """In time before late, late before unknown; then the cheapest, or of the late ones the soonest."""
-        price = self.offer.price_per_hour.micros
+        price = weighed_micros(self.offer)
         if self.duration_ms is None or self.cost is None:
             return 2, 0, price, self.offer.key
         if self.in_time is False:
             return 1, self.duration_ms, price, self.offer.key
-        return 0, self.cost.micros, price, self.offer.key
+        return 0, (self.likely_cost or self.cost).micros, price, self.offer.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +271,8 @@ def by_kind(offers: Iterable[Offer]) -> Mapping[_Kind, tuple[Offer, ...]]:
 
 
 def _price(offer: Offer) -> tuple[int, str]:
-    return offer.price_per_hour.micros, offer.key
+    """What an hour of work costs there."""
+    return weighed_micros(offer), offer.key
 
 
 def _quote(wish: AskedJob, offer: Offer, step: StepTime | None) -> Quote:
@@ -276,7 +280,8 @@ def _quote(wish: AskedJob, offer: Offer, step: StepTime | None) -> Quote:
         return Quote(offer)
     duration_ms = offer.startup_ms + round(wish.steps * step.ms)
     cost = Money(offer.price_per_hour.micros * duration_ms // _HOUR_MS)
-    quote = Quote(offer, duration_ms, cost)
+    likely = Money(weighed_micros(offer) * duration_ms // _HOUR_MS) if offer.mean_life_ms else None
+    quote = Quote(offer, duration_ms, cost, likely_cost=likely)
     if wish.time_left_ms is None:
         return quote
     done = max(0, int((wish.time_left_ms - offer.startup_ms) / step.ms))

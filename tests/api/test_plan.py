@@ -139,6 +139,33 @@ async def test_a_spot_job_is_promised_what_only_spot_jobs_may_have(tenant: Tenan
     assert spot == {A100.provider: (bid.price_per_hour.micros, None, True), "slurm": (share, None, False)}
 
 
+async def test_machines_that_fail_are_compared_by_what_work_costs_there(tenant: Tenant, context: ApiContext) -> None:
+    """A bid a little below the price on demand is no bargain; a cheap one is, and what it is likely to cost is told."""
+    dear = replace(
+        A100,
+        offer_id="bid",
+        price_per_hour=Money(A100.price_per_hour.micros - 1),
+        spot_only=True,
+        mean_life_ms=3_600_000,
+    )
+    await offered(context, A100, dear)
+    (option,) = (await planned(tenant, spot=True)).options
+    (best,) = option.offers
+    assert (best.offer_id, best.interruptible, best.likely_cost) == (A100.offer_id, False, None)
+    cheap = replace(dear, price_per_hour=Money(A100.price_per_hour.micros // 3))
+    await offered(context, A100, cheap)
+    (option,) = (await planned(tenant, spot=True)).options
+    (best,) = option.offers
+    assert best.interruptible and best.cost is not None and best.likely_cost is not None
+    assert best.cost < best.likely_cost < 2 * best.cost
+    other = replace(
+        A100, provider="other", price_per_hour=Money(best.likely_cost * 3_600_000 // (best.duration_ms or 1))
+    )
+    await offered(context, cheap, replace(other, price_per_hour=Money(other.price_per_hour.micros - 10_000)))
+    (option,) = (await planned(tenant, spot=True)).options
+    assert [one.provider for one in option.offers] == ["other", A100.provider], "it costs less in the end"
+
+
 async def test_nothing_is_offered_now(tenant: Tenant, context: ApiContext, clock: ManualClock) -> None:
     """It says so, and how large a GPU would have to be; so do offers that were not seen again."""
     empty = await planned(tenant)

@@ -143,6 +143,10 @@ def test_a_plan_for_a_spot_job_asks_for_it_and_says_what_is_a_bid(live: FakeServ
     told = call("--model", "llama-3-8b", "--spot").stdout
     assert live.planned[-1].spot
     assert "by a bid: it is lost, without a word, when somebody pays more" in told
+    assert "likely" not in told
+    best |= {"likely_cost": 1_310_000}
+    told = call("--model", "llama-3-8b", "--steps", "3600", "--spot").stdout
+    assert "likely $1.31: such machines fail, and work is done twice then" in told
 
 
 def test_one_provider_is_told_by_its_tiers(live: FakeService) -> None:

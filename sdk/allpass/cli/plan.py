@@ -294,6 +294,10 @@ def _facts(found: Plan) -> list[str]:
         if offer.cost is not None and offer.duration_ms is not None:
             span = words.duration(offer.duration_ms / 1000)
             facts.append(f"{found.steps} steps: {span} with start-up, {words.money(offer.cost)}")
+            if offer.likely_cost is not None:
+                facts.append(
+                    f"likely {words.money(offer.likely_cost)}: such machines fail, and work is done twice then"
+                )
         if offer.steps_in_time is not None and offer.in_time is None:
             facts.append(f"until the deadline: {offer.steps_in_time} steps")
     if found.host_bytes is not None:

@@ -209,6 +209,11 @@ class PlanOffer(Response):
     startup_ms: int
     duration_ms: int | None = None
     cost: MicroUsd | None = None
+    likely_cost: MicroUsd | None = Field(
+        None,
+        description="`cost` with the work that is done twice, where such machines are known to fail; offers are "
+        "compared by it",
+    )
     spot_cost: MicroUsd | None = Field(None, description="`cost` at `spot_price_per_hour`, where there is one")
     in_time: bool | None = Field(None, description="ends by the deadline; null without deadline, steps or step time")
     steps_in_time: int | None = Field(None, description="steps that are done by the deadline")

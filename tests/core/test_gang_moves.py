@@ -87,6 +87,10 @@ def test_the_cheaper_of_two_regions() -> None:
     assert rented(decided(offers=offers[2:], its=HERE)) == [], "five per cent are not enough"
 
 
+def test_another_kind_of_gpu_may_be_slower_than_it_is_cheap() -> None:
+    assert rented(decided(offers=(in_cloud("west", "0.10", gpu_type="T4"),), its=HERE)) == []
+
+
 def test_fewer_than_all_are_not_rented() -> None:
     """It is said that it has looked: a market of thousands of offers is not gone through at every decision."""
     gathered = decided(offers=HOSTS[:1], its=HERE)

@@ -135,7 +135,17 @@ def test_both_machines_begin_together_and_end_together(lab: Lab, alone: dict[int
 def test_spot_jobs_leave_two_hosts_for_it_and_come_back(lab: Lab, alone: dict[int, float]) -> None:
     """Every host has one. Two save and leave, the third is left alone; all go on where they were."""
     template = {"priority_class": "spot"}
-    spot = [lab.service.submit("plain_loop.py", {"steps": 4_000, "step_ms": 20}, **template) for _ in lab.hosts]
+    endless = {"steps": 400_000, "step_ms": 20}
+    spot = [lab.service.submit("plain_loop.py", endless, **template) for _ in lab.hosts]
+    try:
+        _spot_jobs_leave(lab, spot, alone)
+    finally:
+        for one in spot:
+            one.cancel()
+    until("an empty pool", lambda: not any(host.machine_processes() for host in lab.hosts.values()), within_s=120)
+
+
+def _spot_jobs_leave(lab: Lab, spot: list[allpass.Job], alone: dict[int, float]) -> None:
     for one in spot:
         lab.service.wait_for(one, "steps", lambda info: info.status == "running" and (info.step or 0) > 150)
     job = lab.submit(step_ms=0)
@@ -147,9 +157,6 @@ def test_spot_jobs_leave_two_hosts_for_it_and_come_back(lab: Lab, alone: dict[in
     assert len(evicted) == 2
     for one in evicted:
         lab.service.wait_for(one, "its steps again", lambda info: info.status == "running" and (info.step or 0) > 160)
-    for one in spot:
-        one.cancel()
-    until("an empty pool", lambda: not any(host.machine_processes() for host in lab.hosts.values()), within_s=120)
 
 
 def test_a_machine_is_lost_and_all_go_on_from_the_last_checkpoint(lab: Lab, alone: dict[int, float]) -> None:
@@ -158,12 +165,14 @@ def test_a_machine_is_lost_and_all_go_on_from_the_last_checkpoint(lab: Lab, alon
     lab.running(job)
     lost = lab.host_with(job, 1)
     lost.unplug()
-    info = lab.service.wait_for_end(job)
+    try:
+        info = lab.service.wait_for_end(job)
+    finally:
+        lost.start()  # the other tests have three hosts, too
     assert info.status == "succeeded", lab.service.story(job)
     assert losses(job) == alone
     told = [event.message for event in job.events()]
     assert any(message.startswith("machine 1 of its job is silent") for message in told), told
-    lost.start()
 
 
 def test_a_process_of_one_machine_that_is_killed_costs_a_beginning_from_the_last_checkpoint(

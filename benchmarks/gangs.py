@@ -45,6 +45,7 @@ _MOVES = {
     "ALLPASS_MOVE_SAVE_S": "0.5",
     "ALLPASS_MOVE_LOAD_S": "0.5",
     "ALLPASS_MOVE_PREPARE_S": "0.5",
+    "ALLPASS_PRICES_S": "1",  # how soon it is seen that hosts have joined
 }
 
 

@@ -41,6 +41,7 @@ from app.services.decisions.policy_settings import policy_config
 _AT_ONCE = 100
 _RESTS_MS = 60_000  # after not all machines could be had; longer each time in a row
 _LONGEST_REST_MS = 900_000
+_RESTS_FOR_EACH_MS = 10  # offer that a job which trains has looked at in vain: a few thousand times as long as it took
 
 
 class GangPlacer:
@@ -95,8 +96,9 @@ class GangPlacer:
         self.lacking = gathered.lacking
         refused = await self._enact(seen, gathered.claims)
         waiting = {job.job_id for job in gangs if job.state in PLACEABLE_JOB_STATES}
-        for job_id in gathered.stays:
-            self._stays[job_id] = self._stays.get(job_id, (0, 0))[0], snapshot.now_ms + _RESTS_MS
+        for job_id, offers in gathered.stays.items():
+            rests_ms = min(_RESTS_MS, offers * _RESTS_FOR_EACH_MS)
+            self._stays[job_id] = self._stays.get(job_id, (0, 0))[0], snapshot.now_ms + rests_ms
         for job_id in {*gathered.given_up, *refused}:
             _let_rest(self._rests if job_id in waiting else self._stays, job_id, snapshot.now_ms)
         why_not = {job_id: why for job_id, why in {**gathered.waiting, **refused}.items() if job_id in waiting}

@@ -81,8 +81,8 @@ class LackingGang:
 class GatheredGangs:
     """The world as it is for all other jobs, and what is to be done for those on several machines, in this order.
     `waiting`: why others of them wait. `given_up`: those that let go of machines, as not all could be had; one that
-    trains stays where it is. `stays`: those that train, for which nothing cheaper was worth a move: to look again soon
-    would only take time.
+    trains stays where it is. `stays`: those that train, for which nothing cheaper was worth a move, with how many
+    offers were looked at for that: to look at many again soon would only take time.
     `kept_hosts`: own hosts, as their offers name them, that are kept for one that has waited long. `lacking`: those for
     which others could leave. `wake_at_ms`: when to decide anew, though nothing happens."""
 
@@ -90,7 +90,7 @@ class GatheredGangs:
     claims: tuple[Claim, ...] = ()
     waiting: Mapping[str, str] = field(default_factory=dict)
     given_up: frozenset[str] = frozenset()
-    stays: frozenset[str] = frozenset()
+    stays: Mapping[str, int] = field(default_factory=dict)
     kept_hosts: frozenset[str] = frozenset()
     lacking: tuple[LackingGang, ...] = ()
     wake_at_ms: int | None = None
@@ -187,7 +187,7 @@ class _Gathering:
         self._claims: list[Claim] = []
         self._waiting: dict[str, str] = {}
         self._given_up: set[str] = set()
-        self._stays: set[str] = set()
+        self._stays: dict[str, int] = {}
         self._kept: set[str] = set()
         self._kept_hosts: dict[str, str] = {}  # whose each is
         self._lacking: list[JobView] = []
@@ -273,7 +273,7 @@ class _Gathering:
         found = (self._completed(job, own, site) for site in cheaper)
         worth = [one for one in found if one is not None and stay.is_worth(one)]
         if cheaper and not worth and not own:
-            self._stays.add(job.job_id)
+            self._stays[job.job_id] = sum(len(self._by_site[site]) for site in cheaper)
         return min(worth, key=lambda one: (hourly((*one.offers, *one.has), job), one.rank), default=None)
 
     def _may_be_cheaper(self, stay: Stay, site: Site) -> bool:
@@ -295,8 +295,8 @@ class _Gathering:
         wake_at_ms = min(self._wakes, default=None)
         given_up, kept = frozenset(self._given_up), frozenset(self._kept_hosts)
         lacking = tuple(self._lacks(job) for job in self._lacking)
-        stays = frozenset(self._stays)
-        return GatheredGangs(snapshot, tuple(self._claims), self._waiting, given_up, stays, kept, lacking, wake_at_ms)
+        claims, stays = tuple(self._claims), self._stays
+        return GatheredGangs(snapshot, claims, self._waiting, given_up, stays, kept, lacking, wake_at_ms)
 
     def _for_others(self) -> Iterator[Offer]:
         for offer in self._offers:

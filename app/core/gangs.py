@@ -38,6 +38,7 @@ from app.core.model.plan import AssignGang, Demote, GangPlace, ProvisionGang, Re
 from app.core.model.snapshot import JobView, NodeView, Snapshot, versions_of
 from app.core.policies.reasons import duration
 from app.core.policy import PolicyConfig
+from app.core.roofline import is_as_fast
 from app.core.set_aside import SetAside, less
 from app.core.topology import Domain, complete_nested, spread
 
@@ -259,8 +260,8 @@ class _Gathering:
 
     def _cheapest_of(self, stay: Stay, own: Sequence[GangNode], at: Site) -> GangRental | None:
         """Where all of its machines would cost so much less that a move there is worth it; where it has some already,
-        there. Of the kind of GPU that it has: how long it would take on another one nobody knows. Nothing new where it
-        could not have all of them a while ago."""
+        there. Of the kind of GPU that it has, or of one that is known to be as fast: prices are by the hour. Nothing
+        new where it could not have all of them a while ago."""
         job = stay.job
         rests_until_ms = self._resting.get(job.job_id, 0)
         if rests_until_ms > stay.now_ms:
@@ -269,7 +270,8 @@ class _Gathering:
             sites = {site_of(self._nodes[one.node_id]) for one in own}
         else:
             sites = {site for site in self._by_site if rests_until_ms <= stay.now_ms and site != at}
-        cheaper = sorted(site for site in sites if site[3] == at[3] and self._may_be_cheaper(stay, site))
+        quick = (site for site in sites if is_as_fast(site[3], at[3]))
+        cheaper = sorted(site for site in quick if self._may_be_cheaper(stay, site))
         found = (self._completed(job, own, site) for site in cheaper)
         worth = [one for one in found if one is not None and stay.is_worth(one)]
         if cheaper and not worth and not own:

@@ -84,6 +84,21 @@ def gpu_named(gpu_type: str) -> GpuRates | None:
     return None
 
 
+def is_as_fast(gpu_type: str, other: str) -> bool:
+    """Whether the first is the second, or slower in nothing that most trainings wait for: numbers of 16 bits, and bytes
+    from its memory and its neighbours. False where nobody knows."""
+    if gpu_type == other:
+        return True
+    first, second = gpu_named(gpu_type), gpu_named(other)
+    if first is None or second is None:
+        return False
+    return all(mine >= its for mine, its in zip(_rates(first), _rates(second), strict=True))
+
+
+def _rates(gpu: GpuRates) -> tuple[float, ...]:
+    return gpu.half_tflops, gpu.memory_gbs, gpu.link_gbs, gpu.bf16
+
+
 def step_ms(model: Architecture, training: Training, gpu: GpuRates) -> float:
     """Milliseconds for one step of the optimizer, all its micro-batches included."""
     micro_s = _micro_batch_s(model, training, gpu)

@@ -87,8 +87,14 @@ def test_the_cheaper_of_two_regions() -> None:
     assert rented(decided(offers=offers[2:], its=HERE)) == [], "five per cent are not enough"
 
 
-def test_another_kind_of_gpu_may_be_slower_than_it_is_cheap() -> None:
-    assert rented(decided(offers=(in_cloud("west", "0.10", gpu_type="T4"),), its=HERE)) == []
+@pytest.mark.parametrize(
+    ("gpu_type", "moves"),
+    [("T4", False), ("H100", True), ("A100-SXM4-80GB", True), ("RTX 4090", False), ("new", False)],
+)
+def test_another_kind_of_gpu_may_be_slower_than_it_is_cheap(gpu_type: str, moves: bool) -> None:
+    """It moves from A100 to what is known to be as fast."""
+    there = in_cloud("west", "0.10", gpu_type=gpu_type)
+    assert rented(decided(offers=(there,), its=HERE)) == ["vm-west"] * 2 * moves
 
 
 def test_fewer_than_all_are_not_rented() -> None:

@@ -67,16 +67,17 @@ class Stay:
 
     def is_worth(self, rental: GangRental) -> bool:
         """Whether a move there saves more than it costs before the job is done, and makes no deadline missed."""
-        job, target = self.job, hourly((*rental.offers, *rental.has), self.job)
+        there: Sequence[Offer | NodeView] = (*rental.offers, *rental.has)
+        job, target = self.job, hourly(there, self.job)
         if target > self.most_hourly:
             return False
         lost_ms = unkept_ms(job, self.lead, self.now_ms)
         arrival = sum(map(arrival_cost, rental.offers))
         worth_ms = break_even_ms(self.config, self.hourly, target, lost_ms, arrival)
         left_ms = remaining_ms(job, self.lead, self.now_ms)
-        if worth_ms is None or self._is_risky((*rental.offers, *rental.has), target, worth_ms, left_ms):
+        if worth_ms is None or self._is_risky(there, target, worth_ms, left_ms):
             return False
-        pause_ms = self._pause_ms + lost_ms + max(one.arrival_ms for one in (*rental.offers, *rental.has))
+        pause_ms = self._pause_ms + lost_ms + max(one.arrival_ms for one in there)
         worth_ms = max(worth_ms, int(pause_ms / self.config.rules.move_pause_share))
         if predicted_ms(job, self.lead, self.now_ms) is None:
             worth_ms = max(worth_ms, self.config.rules.least_run_ms)

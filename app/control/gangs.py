@@ -24,6 +24,7 @@ from app.core.gangs import (
 )
 from app.core.model.health import Chore
 from app.core.model.job import PLACEABLE_JOB_STATES
+from app.core.model.node import Tier
 from app.core.model.plan import ProvisionGang, Waiting
 from app.core.model.pool import JOINED
 from app.core.model.snapshot import JobView, Snapshot
@@ -78,10 +79,12 @@ class GangPlacer:
 
     async def _place(self, seen: Observation, gangs: Sequence[JobView], asides: Sequence[SetAside]) -> Snapshot:
         context, snapshot = self._context, seen.snapshot
+        waiting = {job.job_id for job in gangs if job.state in PLACEABLE_JOB_STATES}
         async with context.database.statement() as connection:
             rented = await gang_nodes(connection, {job.job_id for job in gangs})
             pools = await _empty_pools(connection, snapshot.now_ms) if _any_waits_long(gangs, snapshot.now_ms) else []
-            domains = domains_of(await racks_and_switches(connection))
+            chooses = bool(waiting) or any(run.tier is not Tier.OWN for run in snapshot.runs)
+            domains = domains_of(await racks_and_switches(connection)) if chooses else {}
         known = partial(
             gather,
             rented=rented,
@@ -95,7 +98,6 @@ class GangPlacer:
         self.wake_at_ms, self.kept_hosts = gathered.wake_at_ms, gathered.kept_hosts
         self.lacking = gathered.lacking
         refused = await self._enact(seen, gathered.claims)
-        waiting = {job.job_id for job in gangs if job.state in PLACEABLE_JOB_STATES}
         for job_id, offers in gathered.stays.items():
             rests_ms = min(_RESTS_MS, offers * _RESTS_FOR_EACH_MS)
             self._stays[job_id] = self._stays.get(job_id, (0, 0))[0], snapshot.now_ms + rests_ms

@@ -11,11 +11,12 @@ import pytest
 
 import allpass
 from app.stack.supervisor import Stack, StackOptions
-from tests.e2e.conftest import SETTINGS, client_of
+from tests.e2e.conftest import client_of
 from tests.e2e.own_hosts import OwnHostProcess
 from tests.e2e.service import EXAMPLES, Service, until
 from tests.e2e.test_gangs import losses, losses_of
-from tests.e2e.test_moves import SCRIPT
+from tests.e2e.test_moves import MOVES as OF_ONE
+from tests.e2e.test_moves import RULES, SCRIPT
 from tests.folders import open_to_all
 from tests.sweeps import swept
 
@@ -23,15 +24,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 # Its steps take a while until it has moved, and no time after that.
 LONG = {"steps": 1500, "step_ms": 50}
-RULES = {"least_run_ms": 2_000, "move_pause_share": 0.5, "chase_pause_share": 0.5}
-MOVES = {
-    **SETTINGS,
-    "ALLPASS_POLICY": "allpass",
-    "ALLPASS_POLICY_RULES": json.dumps(RULES),
-    "ALLPASS_MOVE_SAVE_S": "0.5",
-    "ALLPASS_MOVE_LOAD_S": "0.5",
-    "ALLPASS_MOVE_PREPARE_S": "0.5",
-}
+MOVES = {**OF_ONE, "ALLPASS_POLICY_RULES": json.dumps({**RULES, "chase_pause_share": 0.5})}
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allpass.wire.agent import TrainingFacts
+from allpass.wire.agent import RunReport, TrainingFacts
 from tests.workers.agents import AgentProcess, desired
 from tests.workers.plane import Plane
 from workers.agent.facts import facts_of, total_of
@@ -87,13 +87,18 @@ def test_code_whose_processes_stop_together_is_told_as_such(
     plane: Plane, start_agent: Start, script: str, together: bool
 ) -> None:
     """A job on several machines is moved only where it is; whatever else a script writes there is not believed."""
+    assert _reported(plane, start_agent, script).stops_together is together
+
+
+def _reported(plane: Plane, start_agent: Start, script: str) -> RunReport:
+    """The newest report of a run of this script, which has ended."""
     run = desired(plane, script)
     plane.want(run)
     start_agent()
     plane.wait_exit(run.run_id)
     report = plane.report(run.run_id)
     assert report is not None
-    assert report.stops_together is together
+    return report
 
 
 @pytest.mark.parametrize(
@@ -113,13 +118,7 @@ def test_the_agent_tells_that_a_script_saves_when_asked(
     plane: Plane, start_agent: Start, script: str, saves: bool
 ) -> None:
     """As the script says it itself. Anything but the plain truth is none."""
-    run = desired(plane, script)
-    plane.want(run)
-    start_agent()
-    plane.wait_exit(run.run_id)
-    report = plane.report(run.run_id)
-    assert report is not None
-    assert report.saves is saves
+    assert _reported(plane, start_agent, script).saves is saves
 
 
 @pytest.mark.parametrize("told", [0, -1, 2**53 + 1, 10**18, 1.5, "7", True, None, [7]])

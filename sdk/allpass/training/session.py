@@ -66,8 +66,7 @@ class Session:
         self._stop_requested = False
         self._listens = False
         self._has_announced = False
-        self._is_together = False
-        self._is_together = False  # and has said so
+        self._is_together = False  # with processes on other machines, and has said so
         self.saved_step: Optional[int] = None  # the step of the newest checkpoint, also of the one resumed from
         self._saved_at_s = monotonic_s()
         self._background = Background()

@@ -29,10 +29,12 @@ for step in range(1, 100):
     if training.stop_together():
         print("left", rank, step, flush=True)
         sys.exit(training.EXIT_STOPPED)
+    if step == 9 and sys.argv[3] == "fails":
+        raise KeyError("text")
 """
 
 
-def played(kind: str, world: int, asked: int, **environment: str) -> list[str]:
+def played(kind: str, world: int, asked: int, *, end: str = "stops", code: int = 75, **environment: str) -> list[str]:
     """What each of the processes says, by rank."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -44,10 +46,10 @@ def played(kind: str, world: int, asked: int, **environment: str) -> list[str]:
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo",
             **{name: value.format(rank=rank) for name, value in environment.items()},
         }  # fmt: skip
-        argv = [sys.executable, "-c", _SCRIPT, kind, str(asked)]
+        argv = [sys.executable, "-c", _SCRIPT, kind, str(asked), end]
         started.append(subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, text=True))
     said = [process.communicate(timeout=120)[0].strip() for process in started]
-    assert {process.returncode for process in started} == {75}
+    assert {process.returncode for process in started} == {code}
     return said
 
 
@@ -65,9 +67,17 @@ def test_all_stop_after_the_same_step_whichever_was_asked(asked: int) -> None:
 def test_under_allpass_they_say_so_once(tmp_path: Path) -> None:
     """A job on several machines is moved by itself only where its code stops at one step."""
     pytest.importorskip("torch", reason="torch is not installed: `./allpass test` installs it")
-    told = {"ALLPASS_JOB_ID": "job_x", "ALLPASS_METRICS_FILE": str(tmp_path / "{rank}.jsonl")}
-    assert played("gloo", 2, 1, **told) == [f"left {rank} 7\nno group" for rank in range(2)]
+    files = str(tmp_path / "{rank}.jsonl")
+    assert played("gloo", 2, 1, ALLPASS_JOB_ID="job_x", ALLPASS_METRICS_FILE=files) == [
+        f"left {rank} 7\nno group" for rank in range(2)
+    ]
     lines = [json.loads(line) for line in (tmp_path / "0.jsonl").read_text().splitlines()]
     assert [line for line in lines if line.get("training", {}).get("stops_together")] == [
         {"step": 0, "training": {"stops_together": True}}
     ]
+
+
+@pytest.mark.parametrize(("end", "code", "left"), [("is done", 0, "no group"), ("fails", 1, "group")])
+def test_who_is_done_leaves_no_threads_and_who_fails_waits_for_nobody(end: str, code: int, left: str) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: `./allpass test` installs it")
+    assert played("gloo", 2, 9, end=end, code=code) == [left] * 2

@@ -18,10 +18,10 @@ def agreed(session: Session) -> bool:
     asked = session.stop_requested()
     if not are_many():
         return asked
-    session.announce_together()
+    _is_one_of_many(session)
     (told,) = any_of([asked])
     if told:
-        _all_leave(session)
+        session.request_stop()
     return session.stop_requested()
 
 
@@ -29,10 +29,10 @@ def due_together(session: Session, step: int) -> bool:
     """Whether all processes save after this step: one was asked to stop, or the time of one has come. The answer, and
     whether they leave then, is the same on all of them."""
     if are_many():
-        session.announce_together()
+        _is_one_of_many(session)
     due, stops = any_of([session.should_checkpoint(step), session.stop_requested()])
     if stops:
-        _all_leave(session)
+        session.request_stop()
         due = session.saved_step != step
     session.leaves_after(step, stops=stops)
     return due
@@ -55,18 +55,18 @@ def any_of(flags: List[bool]) -> List[bool]:
     return [bool(one > 0) for one in told.tolist()]
 
 
-def _all_leave(session: Session) -> None:
-    """Each process was told the same, and none of them is in a collective: what is left to do is to save."""
-    session.request_stop()
-    atexit.unregister(_close_gloo)
+def _is_one_of_many(session: Session) -> None:
+    session.announce_together()
+    atexit.unregister(_close_gloo)  # once, whatever calls this at each step
     atexit.register(_close_gloo)
 
 
 def _close_gloo() -> None:
     """A process that ends while the threads of gloo still run is aborted by them now and then ("terminate called
-    without an active exception"): it would have failed in place of having left. NCCL ends without, and its end may
-    wait for others that are still saving."""
-    distributed = _distributed()
+    without an active exception"): it would have failed in place of having left, or of being done. One that fails leaves
+    at once: the others may be in a collective that would be waited for. NCCL ends without, and its end may wait for
+    others that are still saving."""
+    distributed = None if hasattr(sys, "last_value") else _distributed()
     if distributed is not None and distributed.get_backend() == "gloo":
         distributed.destroy_process_group()
 

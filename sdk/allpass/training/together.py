@@ -6,10 +6,15 @@ waiting in a collective for ever."""
 from __future__ import annotations
 
 import atexit
+import os
 import sys
+import threading
 from typing import Any, List, Optional
 
 from allpass.training.session import Session
+
+_CLOSES_WITHIN_S = 5.0
+_closing: "Optional[_Closing]" = None
 
 
 def agreed(session: Session) -> bool:
@@ -56,19 +61,39 @@ def any_of(flags: List[bool]) -> List[bool]:
 
 
 def _is_one_of_many(session: Session) -> None:
+    global _closing  # noqa: PLW0603 - of this process there is one
     session.announce_together()
-    atexit.unregister(_close_gloo)  # once, whatever calls this at each step
-    atexit.register(_close_gloo)
+    if _closing is None:
+        _closing = _Closing()
+        atexit.register(_closing.close)
 
 
-def _close_gloo() -> None:
-    """A process that ends while the threads of gloo still run is aborted by them now and then ("terminate called
-    without an active exception"): it would have failed in place of having left, or of being done. One that fails leaves
-    at once: the others may be in a collective that would be waited for. NCCL ends without, and its end may wait for
-    others that are still saving."""
-    distributed = None if hasattr(sys, "last_value") else _distributed()
-    if distributed is not None and distributed.get_backend() == "gloo":
-        distributed.destroy_process_group()
+class _Closing:
+    """Closes gloo's group as the process ends. Its threads abort a process that ends while they run now and then
+    ("terminate called without an active exception"): it would have failed in place of having left, or with words of
+    its own. NCCL ends without, and its end may wait for others that are still saving.
+
+    Of one that fails, the others may be in a collective which gloo would wait for: so not for long. In a thread that is
+    there before: at its end a process begins no other."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()  # a process that is forked off has no such thread
+        self._asked, self._done = threading.Event(), threading.Event()
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def close(self) -> None:
+        if os.getpid() == self._owner:
+            self._asked.set()
+            self._done.wait(_CLOSES_WITHIN_S)
+
+    def _wait(self) -> None:
+        self._asked.wait()
+        distributed = _distributed()
+        try:
+            if distributed is not None and distributed.get_backend() == "gloo":
+                distributed.destroy_process_group()
+        finally:
+            self._done.set()
 
 
 def _distributed() -> Optional[Any]:

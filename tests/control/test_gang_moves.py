@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from app.control.renting import Rentals
 from app.core.model.job import Resources
 from app.core.model.node import Tier
 from app.db.engine import make_engine
@@ -15,7 +14,7 @@ from app.db.runs.desired_state import orders
 from app.services.jobs.pause_job import pause_job
 from tests.control.dying import DyingDatabase, KilledError
 from tests.control.fake_provider import make_offer
-from tests.control.test_gangs import Gang
+from tests.control.test_gangs import Gang, one_at_once
 from tests.control.world import World
 from tests.seeds import resources_json
 
@@ -157,13 +156,7 @@ async def test_it_stays_where_one_of_them_does_not_boot_and_tries_again_later(mo
 
 
 async def test_where_a_limit_allows_one_of_them_it_stays(mover: Mover, monkeypatch: pytest.MonkeyPatch) -> None:
-    world, asked = mover.world, []
-
-    def second_is_too_many(self: Rentals, job: Any, offer: Any) -> str | None:
-        asked.append(offer.key)
-        return "1 machine is all that may be rented at once" if len(asked) % 2 == 0 else None
-
-    monkeypatch.setattr(Rentals, "_refused", second_is_too_many)
+    world, asked = mover.world, one_at_once(monkeypatch)
     for _ in range(5):
         await world.decide()
     assert (await mover.beside(), len(asked), await mover.state()) == ([], 2, "running")

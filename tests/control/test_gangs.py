@@ -145,6 +145,18 @@ class Gang:
         return str((await self.world.job(self.job_id)).state)
 
 
+def one_at_once(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Of two machines the second may not be rented. Returns which were asked for so far."""
+    asked: list[str] = []
+
+    def second_is_too_many(self: Rentals, job: Any, offer: Any) -> str | None:
+        asked.append(offer.key)
+        return "1 machine is all that may be rented at once" if len(asked) % 2 == 0 else None
+
+    monkeypatch.setattr(Rentals, "_refused", second_is_too_many)
+    return asked
+
+
 @pytest.fixture
 async def gang(world: World) -> Gang:
     made = Gang(world)
@@ -368,13 +380,7 @@ async def test_where_a_limit_allows_one_of_them_none_is_rented_and_it_is_not_tri
     gang: Gang, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Limits count the machines before: found when they are written, as another one may have been rented meanwhile."""
-    world, asked = gang.world, []
-
-    def second_is_too_many(self: Rentals, job: Any, offer: Any) -> str | None:
-        asked.append(offer.key)
-        return "1 machine is all that may be rented at once" if len(asked) % 2 == 0 else None
-
-    monkeypatch.setattr(Rentals, "_refused", second_is_too_many)
+    world, asked = gang.world, one_at_once(monkeypatch)
     for _ in range(5):
         await world.decide()
     assert (await gang.nodes(), len(asked)) == ([], 2)

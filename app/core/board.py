@@ -66,6 +66,7 @@ class Board:
         self.merges: dict[str, MergeView] = {}  # by the lead's id
         self.companions: dict[str, MergeView] = {}  # by the companion's
         self._line = WaitingLine()
+        self._with_speeds = 0
         self._queued: list[tuple[int, str]] = []
         self._runs_of_job: dict[str, set[str]] = {}
         self._runs_on: dict[str, set[str]] = {}
@@ -132,6 +133,7 @@ class Board:
     def put_job(self, job: JobView) -> None:
         before = self.jobs.get(job.job_id)
         self.jobs[job.job_id] = job
+        self._with_speeds += (job.speeds is not None) - (before is not None and before.speeds is not None)
         self.columns.put_job(job, counts=not self._is_in_lead(job.job_id))
         if before is None:
             self.columns.put_run(job.job_id, self.run_of(job.job_id))
@@ -150,6 +152,7 @@ class Board:
 
     def drop_job(self, job_id: str) -> None:
         job = self.jobs.pop(job_id)
+        self._with_speeds -= job.speeds is not None
         self.columns.drop_job(job_id)
         self.saving.pop(job_id, None)
         self._index_queued(job, None)
@@ -176,6 +179,11 @@ class Board:
         """Jobs that never started and were submitted after that moment, in that order."""
         first = bisect_right(self._queued, (submitted_ms, _LAST))
         return [self.jobs[key[1]] for key in self._queued[first:]]
+
+    @property
+    def has_speeds(self) -> bool:
+        """Whether there is a job that may have GPUs of several speeds: an hour of one is not an hour of another."""
+        return self._with_speeds > 0
 
     @property
     def placeable_count(self) -> int:

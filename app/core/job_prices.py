@@ -3,10 +3,12 @@
 `weighed_micros` takes the job to save every few minutes. One that saves by itself does so when it likes, and one that
 never saves does all of its work in one stretch: where machines fail, they lose more. And whoever comes to a fresh
 machine pays for its arrival (`app.core.arrivals`), which an hour of a long job bears better than one of a short job.
+An hour of work is one by the job's times: where GPUs are slower it takes longer, and all of that is paid for.
 """
 
 from __future__ import annotations
 
+from app.core.gpu_speeds import SAME, GpuSpeeds, time_permille
 from app.core.machine_lives import SAVES_EVERY_MS, weighed_micros
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, NodeView
@@ -42,12 +44,23 @@ def _floor_ms(time_ms: int) -> int:
 
 def job_micros(one: Offer | NodeView, job: JobView) -> int:
     """What an hour of the job's work costs there, in micro-dollars, once it is there."""
-    return weighed_micros(one, stretch_ms(job))
+    return slowed_micros(weighed_micros(one, stretch_ms(job)), one, job.speeds)
 
 
-def entered_micros(one: Offer | NodeView, stretch: int, staying: int) -> int:
-    """The same on a machine that is rented for it, with its arrival. `stretch`, `staying`: of the job, as above."""
-    micros = weighed_micros(one, stretch)
+def usual_micros(one: Offer | NodeView, job: JobView) -> int:
+    """The same of a job that saves every few minutes, whatever this one does."""
+    return slowed_micros(weighed_micros(one), one, job.speeds)
+
+
+def slowed_micros(hourly: int, one: Offer | NodeView, speeds: GpuSpeeds | None) -> int:
+    """What an hour of work costs, of what an hour there does."""
+    return hourly if speeds is None else hourly * time_permille(speeds, one.gpu_type) // SAME
+
+
+def entered_micros(one: Offer | NodeView, stretch: int, staying: int, speeds: GpuSpeeds | None = None) -> int:
+    """As `job_micros`, on a machine that is rented for it, with its arrival. `stretch`, `staying`: of the job, as
+    above."""
+    micros = slowed_micros(weighed_micros(one, stretch), one, speeds)
     return micros if not staying else micros + arrival_cost(one) // staying
 
 

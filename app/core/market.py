@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.core.billing import first_unit
+from app.core.due import due_of, quicker_ones
+from app.core.gpu_speeds import UNKNOWN_SPEEDS, GpuSpeeds
 from app.core.job_prices import entered_micros, staying_ms, stretch_ms
 from app.core.machine_lives import weighed_micros
 from app.core.model.image import ImageState, ImageView
@@ -19,7 +21,7 @@ from app.core.model.snapshot import JobView
 from app.core.queue import is_spot
 from app.core.spot_places import is_of_its_class, may_be_interrupted
 
-_Kind = tuple[Resources, int, int, int]
+_Kind = tuple[Resources, int, int, int, GpuSpeeds | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,8 @@ class Choice:
     `unreached`: its provider failed in passing when it was asked, and nothing like it is on offer. `image`: what has to
     be built there before it can be had. `failing`: the offer of a tier that comes first, where work costs more.
     `beside`: the best of its tier that is rented in the other way, on demand instead of by a bid or the other way
-    round. `no_bids`: there are bids, and none for this spot job, which would begin again from nothing.
+    round. `no_bids`: there are bids, and none for this spot job, which would begin again from nothing. `too_slow`: what
+    costs less, and would have it done later than its deadline.
     """
 
     offer: Offer
@@ -42,6 +45,7 @@ class Choice:
     failing: Offer | None = None
     beside: Offer | None = None
     no_bids: bool = False
+    too_slow: Offer | None = None
 
     @property
     def can_be_had(self) -> bool:
@@ -102,19 +106,30 @@ class Market:
         self._fitting: dict[Resources, tuple[Offer, ...]] = {}
         self._sorted: dict[_Kind, tuple[Offer, ...]] = {}
         self._plain: dict[_Kind, Choice | None] = {}
+        self._quicker: dict[_Kind, tuple[Offer, ...]] = {}
+        self._now_ms: int | None = None
+        self._wakes: list[int] = []
+
+    def at(self, now_ms: int, wakes: list[int]) -> Market:
+        """The same at this moment: what would be done too late is passed over. `wakes` is told when that may change."""
+        now = copy(self)
+        now._now_ms, now._wakes = now_ms, wakes
+        return now
 
     def without(self, gone: Collection[Offer]) -> Market:
         """The same with fewer offers."""
         fewer = copy(self)
         fewer.offers = tuple(offer for offer in self.offers if offer not in gone)
-        fewer._fitting, fewer._sorted, fewer._plain = {}, {}, {}
+        fewer._fitting, fewer._sorted, fewer._plain, fewer._quicker = {}, {}, {}, {}
         return fewer
 
-    def choose(self, job: JobView) -> Choice | None:
+    def choose(self, job: JobView, left_ms: int | None = None) -> Choice | None:
         """The first tier's cheapest fitting offer by the hour of work (`weighed_micros`), then the quickest to start;
         then as HAS ranks nodes: the smallest memory that is enough, the fewest GPUs, the fewest left on its host.
         Another tier's, where machines of the first fail so often that work costs less there. What an hour of work costs
-        is another for a job that saves seldom, and for one that is done soon (`job_prices`).
+        is another for a job that saves seldom, for one that is done soon, and on GPUs of another speed (`job_prices`).
+        Where GPUs differ in that, those on which the job would miss its deadline are passed over, as long as there are
+        others. `left_ms`: what it has still to run, of a job that runs and of which that is known.
 
         Offers that failed the job recently are passed over, and of one that never saves those whose machines end before
         it is done; when that leaves none, the best of them is tried again. What is only not to be had for a moment, as
@@ -123,23 +138,56 @@ class Market:
         """
         limited = job.caps.max_cost is not None or job.caps.max_hourly is not None or job.allowances
         if job.avoided_offers or job.unreached_offers or limited or job.never_saves or self._is_for_some:
-            return self._choose(job)
+            return self._in_time(job, self._choose(job), left_ms)
         kind = self._kind(job)
         if kind not in self._plain:
             self._plain[kind] = self._choose(job)
-        return self._plain[kind]
+        return self._in_time(job, self._plain[kind], left_ms)
+
+    def _in_time(self, job: JobView, choice: Choice | None, left_ms: int | None) -> Choice | None:
+        """What has the job done by its deadline, where the choice would not."""
+        if job.speeds is None or choice is None or choice.again or self._now_ms is None:
+            return choice
+        due = due_of(job, self._now_ms, left_ms)
+        if due is None:
+            return choice
+        others = () if due.is_sure_on(choice.offer) else self._quicker_than(choice, job)
+        for offer in (choice.offer, *others):
+            self._wakes += [self._now_ms + in_ms for in_ms in due.changes_ms(offer)]
+        best = choice.offer if not others else due.first_in_time((choice.offer, *others))
+        if best is None or best is choice.offer:
+            return choice
+        rivals = sum(offer.tier == best.tier for offer in others)
+        beside = _other_way(best, others) if self.has_bids else None
+        return replace(choice, offer=best, rivals=rivals, failing=None, beside=beside, too_slow=choice.offer)
+
+    def _quicker_than(self, choice: Choice, job: JobView) -> tuple[Offer, ...]:
+        """What the job could have instead that trains faster or begins sooner, in order."""
+        kind = self._kind(job)
+        if kind not in self._quicker:
+            self._quicker[kind] = quicker_ones(self._in_order(kind, job), job.speeds or UNKNOWN_SPEEDS)
+        return tuple(
+            offer
+            for offer in self._quicker[kind]
+            if offer is not choice.offer
+            and is_for(job, offer)
+            and self._may_pay(job, offer)
+            and self._can_be_had(offer, job)
+            and offer.key not in job.avoided_offers
+            and self._outlives(offer, job)
+        )
 
     def _kind(self, job: JobView) -> _Kind:
         """All jobs of one are answered alike: what they need, how seldom they save, how long they stay, and whether
         bids are for them."""
         stretch, staying = stretch_ms(job) if self._fail else 0, staying_ms(job) if self._arrive else 0
-        return job.resources, stretch, staying, self._class(job) if self.has_bids else 0
+        return job.resources, stretch, staying, self._class(job) if self.has_bids else 0, job.speeds
 
     def _class(self, job: JobView) -> int:
         return 2 if may_be_interrupted(job) else int(is_spot(job))
 
     def _choose(self, job: JobView) -> Choice | None:
-        _, stretch, staying, _ = kind = self._kind(job)
+        kind = self._kind(job)
         fitting = tuple(
             offer for offer in self._in_order(kind, job) if is_for(job, offer) and self._may_pay(job, offer)
         )
@@ -147,7 +195,7 @@ class Market:
             return None
         fresh = tuple(offer for offer in fitting if offer.key not in job.avoided_offers and self._outlives(offer, job))
         first = (fresh or fitting)[0]
-        pool = _safest_first(fresh or fitting, stretch, staying)
+        pool = _safest_first(fresh or fitting, kind)
         best = next((one for one in pool if self._can_be_had(one, job) and is_like(one, pool[0])), pool[0])
         rivals = sum(offer.tier == best.tier for offer in pool)
         unreached = best.key in job.unreached_offers
@@ -210,11 +258,11 @@ class Market:
 
     def _in_order(self, kind: _Kind, job: JobView) -> tuple[Offer, ...]:
         """What fits, cheapest first by an hour of such a job's work."""
-        _, stretch, staying, _ = kind
-        if not stretch and not staying:
+        _, stretch, staying, _, speeds = kind
+        if not stretch and not staying and speeds is None:
             return self._fits(job)
         if kind not in self._sorted:
-            key = {offer: entered_micros(offer, stretch, staying) for offer in self._fits(job)}
+            key = {offer: entered_micros(offer, stretch, staying, speeds) for offer in self._fits(job)}
             self._sorted[kind] = tuple(sorted(self._fits(job), key=lambda offer: (self._rank[offer.tier], key[offer])))
         return self._sorted[kind]
 
@@ -239,17 +287,17 @@ class Market:
         return ZERO if rule is None else first_unit(rule, offer.price_per_hour)
 
 
-def _safest_first(offers: tuple[Offer, ...], stretch: int, staying: int) -> tuple[Offer, ...]:
+def _safest_first(offers: tuple[Offer, ...], kind: _Kind) -> tuple[Offer, ...]:
     """Another tier's before those of the first, where those fail so often that work costs more there."""
-    first = offers[0]
+    first, (_, stretch, staying, _, speeds) = offers[0], kind
     if not first.mean_life_ms:
         return offers
-    cost = entered_micros(first, stretch, staying)
-    dearer = (offer.tier == first.tier or entered_micros(offer, stretch, staying) >= cost for offer in offers)
+    cost = entered_micros(first, stretch, staying, speeds)
+    dearer = (offer.tier == first.tier or entered_micros(offer, stretch, staying, speeds) >= cost for offer in offers)
     return tuple(offer for _, offer in sorted(zip(dearer, offers, strict=True), key=lambda pair: pair[0]))
 
 
-def _other_way(best: Offer, pool: tuple[Offer, ...]) -> Offer | None:
+def _other_way(best: Offer, pool: Iterable[Offer]) -> Offer | None:
     """The first of its tier that is rented in the other way: what it was weighed against."""
     rivals = (one for one in pool if one.tier == best.tier and one.interruptible is not best.interruptible)
     return next(rivals, None)

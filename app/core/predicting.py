@@ -3,10 +3,35 @@ it states of its training."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from app.core.gpu_speeds import SAME, GpuSpeeds, time_permille
 from app.core.model.snapshot import JobView, RunView
 from app.core.model.times import believable_ms, believable_step_ms
+
+
+@dataclass(frozen=True, slots=True)
+class StatedTimes:
+    """What is known of how long a job takes on the type of GPU that `speeds` tells, and on others."""
+
+    speeds: GpuSpeeds
+    step_ms: float | None = None
+    run_ms: float | None = None
+
+    def among(self, gpus: int) -> StatedTimes:
+        """Of a job on so many GPUs: where there are several, they wait for each other."""
+        linked = gpus > 1
+        return self if linked == self.speeds.linked else replace(self, speeds=replace(self.speeds, linked=linked))
+
+    def on(self, gpu_type: str, *, trains_there: bool) -> StatedTimes:
+        """As long as it takes on GPUs of this type. Where nobody knows of which the times are, they are taken as they
+        are."""
+        share = time_permille(self.speeds, gpu_type) / SAME if self.speeds.gpu_type else 1.0
+        return StatedTimes(
+            self.speeds.seen_from(gpu_type, trains_there=trains_there),
+            None if self.step_ms is None else self.step_ms * share,
+            None if self.run_ms is None else self.run_ms * share,
+        )
 
 
 def with_prediction(

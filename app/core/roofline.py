@@ -44,13 +44,34 @@ class GpuRates:
 
 GPUS: Mapping[str, GpuRates] = {
     "t4": GpuRates(65, 8.1, 320, 12, bf16=False),
+    "rtx2080ti": GpuRates(53.8, 13.4, 616, 12, bf16=False),
+    "titanrtx": GpuRates(130, 16.3, 672, 12, bf16=False),
+    "rtx8000": GpuRates(130, 16.3, 672, 12, bf16=False),
+    "titanv": GpuRates(110, 14.9, 653, 12, bf16=False),
     "v100": GpuRates(125, 15.7, 900, 150, bf16=False),
     "p100": GpuRates(18.7, 9.3, 732, 12, bf16=False),
     "a4000": GpuRates(76.7, 19.2, 448, 24),
     "a5000": GpuRates(111, 27.8, 768, 24),
     "a6000": GpuRates(154.8, 38.7, 768, 24),
+    "rtx3060": GpuRates(25.6, 12.8, 360, 24),
+    "rtx3070": GpuRates(40.6, 20.3, 448, 24),
+    "rtx3070ti": GpuRates(43.5, 21.7, 608, 24),
+    "rtx3080": GpuRates(59.5, 29.8, 760, 24),
+    "rtx3080ti": GpuRates(68.2, 34.1, 912, 24),
     "rtx3090": GpuRates(71, 35.6, 936, 24),
+    "rtx3090ti": GpuRates(80, 40, 1008, 24),
+    "rtx4060": GpuRates(30.2, 15.1, 272, 12),
+    "rtx4060ti": GpuRates(44.1, 22.1, 288, 12),
+    "rtx4070": GpuRates(58.3, 29.1, 504, 24),
+    "rtx4070super": GpuRates(71, 35.5, 504, 24),
+    "rtx4070ti": GpuRates(80.2, 40.1, 504, 24),
+    "rtx4070tisuper": GpuRates(88.2, 44.1, 672, 24),
+    "rtx4080": GpuRates(97.5, 48.7, 717, 24),
+    "rtx4080super": GpuRates(104.4, 52.2, 736, 24),
     "rtx4090": GpuRates(165, 82.6, 1008, 24),
+    "rtx5070": GpuRates(61.7, 30.9, 672, 48),
+    "rtx5070ti": GpuRates(87.9, 43.9, 896, 48),
+    "rtx5080": GpuRates(112.6, 56.3, 960, 48),
     "rtx5090": GpuRates(209, 104.8, 1792, 48),
     "rtx6000ada": GpuRates(364, 91.1, 960, 24),
     "rtxpro6000": GpuRates(500, 120, 1597, 48),
@@ -59,10 +80,13 @@ GPUS: Mapping[str, GpuRates] = {
     "l40s": GpuRates(362, 91.6, 864, 24),
     "a10": GpuRates(125, 31.2, 600, 24),
     "a10g": GpuRates(70, 31.5, 600, 24),
+    "a30": GpuRates(165, 10.3, 933, 100),
     "a40": GpuRates(150, 37.4, 696, 24),
     "a100": GpuRates(312, 19.5, 1555, 300),
     "h100": GpuRates(989, 67, 3350, 450),
+    "h20": GpuRates(148, 44, 4000, 450),
     "h200": GpuRates(989, 67, 4800, 450),
+    "gh200": GpuRates(989, 67, 4000, 450),
     "b200": GpuRates(2250, 75, 8000, 900),
 }
 _MAKERS = ("nvidia", "tesla", "geforce", "quadro")
@@ -79,7 +103,11 @@ def gpu_named(gpu_type: str) -> GpuRates | None:
         return GPUS["rtx6000ada"]
     for name in sorted(GPUS, key=len, reverse=True):
         rest = plain.removeprefix(name)
-        if plain.startswith(name) and not rest[:1].isdigit() and not rest.startswith(("ti", "super", "mobile")):
+        if (
+            plain.startswith(name)
+            and not rest[:1].isdigit()
+            and not rest.startswith(("ti", "super", "mobile", "laptop", "maxq"))
+        ):
             return GPUS[name]
     return None
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from app.core.gpu_speeds import UNKNOWN_SPEEDS, GpuSpeeds
 from app.core.model.job import NO_AFFINITY, Affinity, Caps, JobKind, JobState, Resources, StartRule
 from app.core.model.money import Money
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
@@ -162,6 +163,11 @@ configs = st.builds(
 )
 
 
+SPEEDS = (
+    GpuSpeeds("a100", (("h100", 450),)),
+    GpuSpeeds("h100", (("a100", 5_000),), trains_there=True),
+    GpuSpeeds("a100", trains_there=True, linked=True),
+)
 labels = st.frozensets(st.sampled_from(["app=x", "app=y"]), max_size=2)
 affinities = st.just(NO_AFFINITY) | st.builds(Affinity, own=labels, beside=labels, apart=labels)
 
@@ -185,6 +191,7 @@ _job_fields: dict[str, st.SearchStrategy[Any]] = {
     "locked": st.sampled_from([False, False, False, True]),
     "saves": st.sampled_from([True, True, True, False]),
     "never_saves": st.sampled_from([False, False, True]),
+    "speeds": st.sampled_from([None, None, UNKNOWN_SPEEDS, *SPEEDS]),
     "avoided_offers": st.frozensets(st.sampled_from(["x/1", "x/2", "y/1", "y/2"]), max_size=3),
 }
 _tiers = st.sampled_from(list(Tier))

@@ -78,7 +78,8 @@ def crowds(draw: st.DrawFn) -> Snapshot:
         return seen
     model = draw(st.sampled_from(models))
     deadlines = draw(st.lists(st.integers(0, 3), min_size=2, max_size=6))
-    model = replace(model, start=StartRule.NOW)  # patience is a choice of the job's own, not a place that it is denied
+    # Patience is a choice of the job's own, not a place that it is denied; so is to pass over slow GPUs to be in time.
+    model = replace(model, start=StartRule.NOW, speeds=None)
     more = [replace(model, job_id=f"job_c{i}", deadline_ms=at, submitted_ms=i % 2) for i, at in enumerate(deadlines)]
     return snapshot(jobs=[*seen.jobs, *more], runs=seen.runs, nodes=seen.nodes, offers=seen.offers)
 

@@ -75,7 +75,7 @@ def test_several_gpus_divide_the_work_and_talk() -> None:
     [
         ("A100-SXM4-80GB", "a100"), ("NVIDIA L40S", "l40s"), ("RTX A6000", "a6000"), ("Tesla T4", "t4"),
         ("rtx 4090", "rtx4090"), ("RTX 6000 Ada", "rtx6000ada"), ("A10G", "a10g"), ("H100 NVL", "h100"),
-        ("L4", "l4"), ("RTX 3090 Ti", None), ("A1000", None), ("Gaudi", None),
+        ("L4", "l4"), ("RTX 3090 Ti", "rtx3090ti"), ("RTX 3090 laptop", None), ("A1000", None), ("Gaudi", None),
     ],
 )  # fmt: skip
 def test_gpus_are_known_as_providers_write_them(told: str, known: str | None) -> None:

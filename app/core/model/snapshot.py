@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from app.core.gpu_speeds import GpuSpeeds
 from app.core.merging.transfer import IN_TURN, TOGETHER, GainLine
 from app.core.model.budget import Allowance
 from app.core.model.image import ImageView
@@ -66,6 +67,7 @@ class JobView:
     split_from: frozenset[str] = frozenset()  # jobs with which it was merged in vain: not again
     turn_has_come: bool = False  # it has waited for another job, and begins from what that has learned
     allowances: tuple[Allowance, ...] = ()  # what budgets leave for it, where that may be too little
+    speeds: GpuSpeeds | None = None  # where it may have GPUs of other types than its times speak of
 
     def __post_init__(self) -> None:
         if self.total_run_ms is not None and not 0 <= self.total_run_ms <= LONGEST_MS:

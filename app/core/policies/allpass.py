@@ -25,6 +25,7 @@ from collections.abc import Iterator
 
 from app.core import queue
 from app.core.board import Board
+from app.core.gpu_speeds import time_on
 from app.core.model.job import JobState, StartRule
 from app.core.model.plan import STOP_AND_GO, ActionKind, Plan
 from app.core.model.snapshot import JobView
@@ -176,7 +177,8 @@ class _Placing:
         if by_ms is None or job.never_saves:
             return False
         self.desk.wake(by_ms + 1)
-        self.desk.wake(job.deadline_ms - begins_ms(serverless.offer) - left_ms + 1)  # then it is late anyway
+        takes_ms = begins_ms(serverless.offer) + time_on(job.speeds, serverless.offer.gpu_type, left_ms)
+        self.desk.wake(job.deadline_ms - takes_ms + 1)  # then it is late anyway
         return self.now_ms > by_ms
 
     def _takes_what_comes(self, job: JobView, coming: Place | None) -> bool:

@@ -22,9 +22,10 @@ class MarketView:
     def __init__(self, board: Board, config: PolicyConfig) -> None:
         self.now_ms, self.config = board.now_ms, config
         self.fleet = Fleet(board)
-        self.serverless = board.serverless
-        self.own = board.own
-        self.serverful = board.serverful
+        self.wakes: list[int] = []  # when a deadline has a choice be another
+        self.serverless = board.serverless.at(self.now_ms, self.wakes)
+        self.own = board.own.at(self.now_ms, self.wakes)
+        self.serverful = board.serverful.at(self.now_ms, self.wakes)
         self.taken: Counter[tuple[str, str]] = Counter()  # GPUs of hosts that several offers share
         self._closed = reasons.closed_providers(board.closed)
 
@@ -44,9 +45,10 @@ class MarketView:
         """Whether as many serverful nodes are rented as the settings allow, those of this plan included."""
         return self.fleet.rented >= self.config.serverful_limit
 
-    def to_be_had(self, job: JobView) -> Choice | None:
-        """A node for the job that may be had now: of one's own, or rented while the settings allow one more."""
-        choice = self.serverful.choose(job) if self.may_rent() else None
+    def to_be_had(self, job: JobView, left_ms: int | None = None) -> Choice | None:
+        """A node for the job that may be had now: of one's own, or rented while the settings allow one more.
+        `left_ms`: as for `Market.choose`."""
+        choice = self.serverful.choose(job, left_ms) if self.may_rent() else None
         return None if choice is None or (self.fleet_is_full() and choice.offer.tier != Tier.OWN) else choice
 
     def take(self, offer: Offer) -> None:

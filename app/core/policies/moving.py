@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from app.core import queue
+from app.core.gpu_speeds import time_on
 from app.core.job_prices import arrival_cost, job_micros
 from app.core.machine_lives import weighed_micros
 from app.core.model.job import JobState
@@ -72,12 +73,13 @@ class Mover:
         if job.not_before_ms > self.now_ms:
             self.desk.wake(job.not_before_ms)  # the last node that was rented for it could not be had
             return
-        choice = self.outlook.serverful.choose(job) if self.outlook.may_rent() else None
+        left_ms = self.desk.left_ms(job, run) if self._is_known(job, run) else None
+        choice = self.outlook.serverful.choose(job, left_ms) if self.outlook.may_rent() else None
         if choice is None or _share_micros(choice.offer, job) > most_micros:
             return
         if not self._is_worth(job, run, price, choice.offer, drop):
             return
-        if not self.desk.provision(job, "the job moves there when it is ready"):
+        if not self.desk.provision(job, "the job moves there when it is ready", left_ms=left_ms):
             self._park_if_slack(job, run)
 
     def _leave_for(self, job: JobView, run: RunView, place: Place) -> None:
@@ -114,7 +116,8 @@ class Mover:
             if ran < least_ms:
                 self.desk.wake(self.now_ms + least_ms - ran)
                 return False
-        return not self._would_be_late(job, run, left_ms, lost_ms)
+        longer_ms = max(0, time_on(job.speeds, target.gpu_type, left_ms) - left_ms)
+        return not self._would_be_late(job, run, left_ms, lost_ms, longer_ms)
 
     def _risks(self, job: JobView, run: RunView, price: int, target: Offer | NodeView) -> bool:
         """Whether the share by which the target costs less is below the chance that it fails before the job is done:
@@ -124,9 +127,10 @@ class Mover:
         chance = self.desk.left_ms(job, run) / target.mean_life_ms
         return _share_micros(target, job) > (1 - chance) * price
 
-    def _would_be_late(self, job: JobView, run: RunView, left_ms: int, lost_ms: int) -> bool:
+    def _would_be_late(self, job: JobView, run: RunView, left_ms: int, lost_ms: int, longer_ms: int) -> bool:
+        """`longer_ms`: that what is left takes there, on slower GPUs."""
         moves = self.config.moves
-        move_ms = moves.save_ms + moves.load_ms + lost_ms
+        move_ms = moves.save_ms + moves.load_ms + lost_ms + longer_ms
         spare_ms = job.deadline_ms - self.now_ms - left_ms
         if not self._is_known(job, run):  # what is left grows as the job runs: both answers may change, once each
             for until_ms in (spare_ms - move_ms, spare_ms):
@@ -164,7 +168,7 @@ class Mover:
         """Rule 4, for the runs whose node costs more than the market by the asked share."""
         best = min(chain(self._gpu_prices_to_rent(), self._gpu_prices_of_room()), default=None)
         dearest = self.board.dearest_gpu_micros() * (1 - self.config.rules.chase_drop)
-        if best is None or dearest < best or dearest <= 0:
+        if best is None or dearest <= 0 or (dearest < best and not self.board.has_speeds):
             return
         for run in sorted(self.board.runs.values(), key=lambda run: run.run_id):
             if run.tier in SERVERFUL_TIERS and run.tier != Tier.OWN and len(run.job_ids) == 1:

@@ -60,7 +60,7 @@ class Place:
 
     def weighed_share_micros(self, job: JobView) -> int:
         """What an hour of work costs the job there, in micro-dollars, once it is there."""
-        micros = self.weighed_micros if job.saves else job_micros(self.one, job)
+        micros = self.weighed_micros if job.saves and job.speeds is None else job_micros(self.one, job)
         return micros * job.resources.gpus_min // self.gpu_count
 
     @property
@@ -164,9 +164,9 @@ class Fleet:
         """
         hosts = self.hosts(job)
         if not hosts:
-            return self._open_room(job.project_id).first(job, most_micros)
+            return self._open_room(job.project_id).cheapest(job, most_micros)
         nodes = self._board.open_nodes(job.project_id)
-        return Room((self._place(nodes[one]) for one in hosts & nodes.keys()), _RANK).first(job, most_micros)
+        return Room((self._place(nodes[one]) for one in hosts & nodes.keys()), _RANK).cheapest(job, most_micros)
 
     def coming_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:
         """The coming node with room for the job that is expected first. `most_micros`: as for ready ones."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import chain
 
 from app.core import queue
 from app.core.board import Board
+from app.core.due import due_of
 from app.core.image_builds import USUAL_BUILD_MS
-from app.core.machine_lives import weighed_micros
+from app.core.job_prices import usual_micros
 from app.core.market import Choice, is_like
 from app.core.model.image import ImageState, WantedImage
-from app.core.model.job import JobState
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.merge import MergeMode, MergeView
 from app.core.model.node import Tier
+from app.core.model.offer import Offer
 from app.core.model.plan import (
     ActionKind,
     Assign,
@@ -80,7 +83,7 @@ class PlanBuilder:
             ),
             signals=self._signals(signals) if self.config.explains else (),
             images=tuple(sorted(self._images, key=lambda one: (one.provider, one.image))),
-            wake_at_ms=min(self._wakes, default=None),
+            wake_at_ms=min(chain(self._wakes, self.outlook.wakes), default=None),
         )
 
     def left_ms(self, job: JobView, run: RunView | None) -> int:
@@ -142,7 +145,16 @@ class PlanBuilder:
             return False
         if serverless is not None and own.offer.startup_ms > max(serverless.offer.startup_ms, _SOON_MS):
             return False
+        if serverless is not None and self._only_in_time_on(serverless.offer, own.offer, job):
+            return False
         return self.start(job, own)
+
+    def _only_in_time_on(self, serverless: Offer, own: Offer, job: JobView) -> bool:
+        """Whether the job keeps its deadline on serverless, and not on GPUs of the team's own, as they are slower."""
+        due = due_of(job, self.now_ms, None)
+        if due is None or due.first_in_time([own]) is not None:
+            return False
+        return due.first_in_time([serverless]) is not None
 
     def start_now(self, job: JobView, choice: Choice) -> None:
         """A serverless place for a job that has waited enough; where all are taken, a node."""
@@ -201,13 +213,20 @@ class PlanBuilder:
         self._done.assigns.append(assign)
         return True
 
-    def provision(self, job: JobView, why: str = "no node of the project has room", *, ahead: bool = False) -> bool:
+    def provision(
+        self,
+        job: JobView,
+        why: str = "no node of the project has room",
+        *,
+        ahead: bool = False,
+        left_ms: int | None = None,
+    ) -> bool:
         """A new node for the job, where one that fits may be rented; `ahead`: one like it, for those to come.
-        None for a job whose last one could not be had a moment ago."""
+        None for a job whose last one could not be had a moment ago. `left_ms`: as for `Market.choose`."""
         if job.not_before_ms > self.now_ms:
             self.wake(job.not_before_ms)
             return False
-        choice = self.outlook.to_be_had(job)
+        choice = self.outlook.to_be_had(job, left_ms)
         if choice is None or not choice.can_be_had or self.fleet.hosts(job):
             return False
         offer = choice.offer
@@ -315,7 +334,16 @@ class PlanBuilder:
     def ready_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:
         """Room on a node that is ready, where jobs can be put there, for at most so much per hour."""
         place = self.fleet.ready_place(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else None
-        return None if place is not None and self._wastes(place, job) else place
+        is_unfit = place is not None and (self._wastes(place, job) or self._misses(place, job))
+        return None if is_unfit else place
+
+    def _misses(self, place: Place, job: JobView) -> bool:
+        """Whether a job without a place would be late there, as its GPUs are slower than others that are to be had."""
+        due = due_of(job, self.now_ms, None) if job.state in PLACEABLE_JOB_STATES else None
+        if due is None or due.is_in_time(place.gpu_type, 0):
+            return False
+        fresh = self.outlook.to_be_had(job), self.outlook.serverless.choose(job) if self.outlook.may_start() else None
+        return due.first_in_time(one.offer for one in fresh if one is not None and one.can_be_had) is not None
 
     def _wastes(self, place: Place, job: JobView) -> bool:
         """Whether a larger node, as larger or merged jobs leave them, would be kept for this job alone for so long that
@@ -326,9 +354,9 @@ class PlanBuilder:
         fresh, serverless = self.outlook.to_be_had(job), self.outlook.serverless.choose(job)
         if fresh is None or serverless is None:
             return False
-        own, until_ready = weighed_micros(fresh.offer), weighed_micros(serverless.offer)
+        own, until_ready = usual_micros(fresh.offer, job), usual_micros(serverless.offer, job)
         longer_ms = max(0, remaining_ms(job, None, self.now_ms) - self._busy_ms(node))
-        dearer = (weighed_micros(node) - own) * longer_ms
+        dearer = (usual_micros(node, job) - own) * longer_ms
         return dearer > until_ready * fresh.offer.startup_ms + move_cost(self.config, until_ready, own)
 
     def _busy_ms(self, node: NodeView) -> int:
@@ -448,6 +476,10 @@ def _best_of(choice: Choice, job: JobView) -> str:
         text = f"{text}, as {reasons.bid_or_not(job, choice.offer, choice.beside)}"
     elif choice.no_bids:
         text = f"{text}, bids left out, as it would begin again from nothing"
+    if choice.too_slow is not None:
+        text = f"{text} and are in time: {reasons.too_slow(choice.too_slow)}"
+    elif job.speeds is not None:
+        text = f"{text}{reasons.speed(job, job.speeds, choice.offer)}"
     if choice.unreached:
         return f"{text} (tried again: it could not be asked for a moment ago)"
     if choice.again:

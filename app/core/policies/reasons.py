@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.core import queue
-from app.core.job_prices import entered_micros, staying_ms, stretch_ms
+from app.core.gpu_speeds import SAME, GpuSpeeds, time_permille
+from app.core.job_prices import entered_micros, job_micros, staying_ms, stretch_ms
 from app.core.machine_lives import weighed_micros
 from app.core.model.image import ImageState, ImageView
 from app.core.model.job import Resources
@@ -52,11 +53,27 @@ def bid_or_not(job: JobView, taken: Offer, beside: Offer) -> str:
     """Why a spot job takes a bid, or does not: what an hour of its work costs in both ways."""
     stretch, staying = stretch_ms(job), staying_ms(job)
     costs = {
-        one.interruptible: Money(round(entered_micros(one, stretch, staying), -3)) for one in (taken, beside)
+        one.interruptible: Money(round(entered_micros(one, stretch, staying, job.speeds), -3))
+        for one in (taken, beside)
     }  # in tenths of a cent
     return (
         f"with what is likely to be lost, an hour of its work costs {costs[True]} by a bid and {costs[False]} on demand"
     )
+
+
+def speed(job: JobView, speeds: GpuSpeeds, taken: Offer) -> str:
+    """What an hour of work costs there, where GPUs are not as fast as those that the job's times speak of."""
+    permille = time_permille(speeds, taken.gpu_type)
+    if permille == SAME or not taken.price_per_hour.micros:
+        return ""
+    work = Money(round(job_micros(taken, job), -4))  # in cents
+    of = f"an hour's work of a {speeds.gpu_type.upper()}" if speeds.gpu_type else "an hour's usual work"
+    return f"; {of} takes {permille / SAME:.2g} h there, and costs {work}"
+
+
+def too_slow(passed_over: Offer) -> str:
+    """Why what costs less is not taken."""
+    return f"on {offer(passed_over)} it would cost less and be done later than its deadline"
 
 
 def failing(passed_over: Offer) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.core.machine_lives import weighed_micros
+from app.core.job_prices import usual_micros
 from app.core.model.node import NodeState, Tier
 from app.core.model.plan import ActionKind
 from app.core.model.snapshot import JobView, NodeView
@@ -63,7 +63,7 @@ def _reuse_saves(desk: PlanBuilder, job: JobView) -> float:
         return 0.0
     if serverful.offer.spot_only:
         return 0.0  # such a node is not kept, and one that is rented on demand costs more
-    dear, cheap = weighed_micros(serverless.offer), weighed_micros(serverful.offer)
+    dear, cheap = usual_micros(serverless.offer, job), usual_micros(serverful.offer, job)
     wait_ms = serverful.offer.startup_ms + desk.config.moves.save_ms
     is_known = predicted_ms(job, None, desk.now_ms) is not None
     premium = (dear - cheap) * (remaining_ms(job, None, desk.now_ms) if is_known else wait_ms)

@@ -6,7 +6,7 @@ where it belongs, when it comes to the front.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
@@ -42,15 +42,25 @@ class Room:
             heappush(self._heap(place), self._entry(place))
 
     def first(self, job: JobView, most_micros: float) -> Place | None:
-        """The first place that takes the job, of those where its GPUs cost at most so much per hour."""
-        heads = (
+        """The first place that takes the job, of those where an hour of its work costs at most so much."""
+        return min(self._heads(job, most_micros), key=self._rank, default=None)
+
+    def cheapest(self, job: JobView, most_micros: float) -> Place | None:
+        """The same by what an hour of its work costs: where GPUs have other speeds, not what an hour costs there."""
+        if job.speeds is None:
+            return self.first(job, most_micros)
+        heads = self._heads(job, most_micros)
+        return min(heads, key=lambda place: (place.weighed_share_micros(job), *self._rank(place)), default=None)
+
+    def _heads(self, job: JobView, most_micros: float) -> Iterator[Place]:
+        """Of each shape, the first place for each number of free GPUs."""
+        return (
             head
             for shape, by_free in self._by_shape.items()
             if shape_fits(job.resources, shape)
             for free in range(shape[2], job.resources.gpus_min - 1, -1)  # what is put elsewhere has fewer: it comes yet
             if free in by_free and (head := self._head(by_free, free, job, most_micros)) is not None
         )
-        return min(heads, key=self._rank, default=None)
 
     def _head(self, by_free: dict[int, _Heap], free: int, job: JobView, most_micros: float) -> Place | None:
         heap = by_free[free]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from app.core import queue
-from app.core.job_prices import arrival_cost, job_micros
-from app.core.machine_lives import weighed_micros
+from app.core.gpu_speeds import time_on
+from app.core.job_prices import arrival_cost, job_micros, usual_micros
 from app.core.model.job import JobKind, JobState, StartRule
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, RunView
@@ -114,7 +114,7 @@ def is_patient(config: PolicyConfig, job: JobView, left_ms: int, serverless: Off
     saving_ms = left_ms * job.resources.gpus_min
     if longer_ms > config.rules.patience_extra_share * saving_ms:
         return False
-    worth_ms = break_even_ms(config, weighed_micros(serverless), weighed_micros(fresh))
+    worth_ms = break_even_ms(config, usual_micros(serverless, job), usual_micros(fresh, job))
     return worth_ms is not None and saving_ms > worth_ms
 
 
@@ -129,12 +129,13 @@ def _saves_enough(config: PolicyConfig, job: JobView, left_ms: int, serverless: 
     soon_ms, move_ms = begins_ms(serverless), config.moves.save_ms + config.moves.load_ms
     moves_at_ms = max(soon_ms, begins_ms(fresh))
     waits = cheap * left_ms + arrival
-    other, later_ms = dear * (soon_ms + left_ms), begins_ms(fresh) - soon_ms
+    longer_ms = time_on(job.speeds, fresh.gpu_type, left_ms) - time_on(job.speeds, serverless.gpu_type, left_ms)
+    other, later_ms = dear * (soon_ms + left_ms), begins_ms(fresh) - soon_ms + longer_ms
     done_ms = moves_at_ms - soon_ms
     if done_ms < left_ms:
         moved = dear * moves_at_ms + move_cost(config, dear, cheap) + cheap * (left_ms - done_ms) + arrival
         if moved < other:
-            other, later_ms = moved, later_ms - move_ms
+            other, later_ms = moved, later_ms - longer_ms - move_ms
     return other > waits and other - waits >= dear * later_ms
 
 
@@ -142,6 +143,7 @@ def starts_by_ms(job: JobView, left_ms: int, serverless: Offer, now_ms: int) -> 
     """Until when a job without a place may be kept waiting and still be in time by starting on serverless, should it
     take as much longer than predicted as predictions are believed in (`remaining`). None: nothing of it is to be lost,
     as it would be late even now."""
+    left_ms = time_on(job.speeds, serverless.gpu_type, left_ms)
     if now_ms + begins_ms(serverless) + left_ms > job.deadline_ms:
         return None
     longer_ms = left_ms * (OUTLIVED_NUMERATOR - OUTLIVED_DENOMINATOR) // OUTLIVED_DENOMINATOR
@@ -160,10 +162,15 @@ def settles(config: PolicyConfig, job: JobView, left_ms: int, serverless: Offer,
         return False
     if fresh.startup_ms > queue.may_wait_ms(job, now_ms):
         return False
-    if now_ms + begins_ms(serverless) + left_ms <= job.deadline_ms < now_ms + begins_ms(fresh) + left_ms:
+    if done_ms(job, left_ms, serverless, now_ms) <= job.deadline_ms < done_ms(job, left_ms, fresh, now_ms):
         return False
-    worth_ms = break_even_ms(config, weighed_micros(serverless), weighed_micros(fresh))
+    worth_ms = break_even_ms(config, usual_micros(serverless, job), usual_micros(fresh, job))
     return worth_ms is not None and left_ms > max(worth_ms, int(fresh.startup_ms / config.rules.move_pause_share))
+
+
+def done_ms(job: JobView, left_ms: int, offer: Offer, now_ms: int) -> int:
+    """When the job would be done on a machine that is asked for now."""
+    return now_ms + begins_ms(offer) + time_on(job.speeds, offer.gpu_type, left_ms)
 
 
 def may_be_parked(job: JobView) -> bool:

@@ -67,6 +67,7 @@ _SEEN = [
         "pause_reason",
         "first_running_ms",
         "predicted_step_ms",
+        "gpu_speeds",
     ]
 ]
 _WITH_VERSION = app_versions.c.id == jobs.c.app_version_id
@@ -80,6 +81,7 @@ class _Known:
     """What views were made of last, beside the rows."""
 
     held: Mapping[str, RunView] = field(default_factory=dict)
+    gpu_types: Mapping[str, str] = field(default_factory=dict)  # of the nodes
     stay: Mapping[str, int] = field(default_factory=dict)
     usual: Mapping[str, RunTimes] = field(default_factory=dict)
     labels_matter: bool = False
@@ -105,17 +107,20 @@ class JobMemory:
         changed: Collection[str] | None,
         now_ms: int,
         live: Sequence[RunView],
+        gpu_types: Mapping[str, str],
         merged: Sequence[MergeView],
         usual_image: str,
         reading: RowReading,
         *,
         merging: bool,
     ) -> tuple[JobView, ...]:
-        """All that can be read, by id. With `merging`, which weighs each against each, every view is made anew."""
+        """All that can be read, by id. With `merging`, which weighs each against each, every view is made anew.
+        `gpu_types`: of the nodes, by id."""
         fresh = await self._refresh(connection, changed, merging=merging)
         before, held = self._known, holders(live)
         now = self._known = _Known(
             held,
+            gpu_types,
             await reading.aside(connection, "moves", lambda: not_moved_before(connection, now_ms=now_ms), {}),
             _with_news(before.usual, await reading.aside(connection, "run_history", lambda: run_times(connection), {})),
             any(
@@ -238,10 +243,12 @@ class JobMemory:
             affinity = affinity_of(row) if known.labels_matter else NO_AFFINITY
             base = extra.added_to(job_view(row, now_ms, known.stay.get(row.id, 0), usual_image, affinity))
             self._bases[row.id] = base
+        run = known.held.get(row.id)
         return predicted(
             base,
-            known.held.get(row.id),
+            run,
             now_ms,
+            on=None if run is None else known.gpu_types.get(run.node_id),
             pace=self._paces.get(row.id, (0, None))[1],
             usual=known.usual.get(row.app_id),
             stated_step_ms=row.predicted_step_ms,
@@ -256,7 +263,7 @@ def _with_news(known: Mapping[str, RunTimes], now: Mapping[str, RunTimes]) -> Ma
 
 
 def _is_like(was: RunTimes, now: RunTimes) -> bool:
-    if was.saves != now.saves or (was.step_ms is None) != (now.step_ms is None):
+    if was.saves != now.saves or was.speeds != now.speeds or (was.step_ms is None) != (now.step_ms is None):
         return False
     pairs = ((was.run_ms, now.run_ms), (was.step_ms or 0.0, now.step_ms or 0.0))
     return all(abs(before - after) <= _NEWS_SHARE * abs(before) for before, after in pairs)

@@ -10,11 +10,12 @@ from sqlalchemy import Row
 
 from app.core import codec
 from app.core.foreign import read_as
+from app.core.gpu_speeds import UNKNOWN_SPEEDS, GpuSpeeds
 from app.core.model.job import Affinity, Caps, JobKind, JobState, PriorityClass, Resources, StartRule
 from app.core.model.money import Money
 from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.core.model.snapshot import JobView, RunView
-from app.core.predicting import with_prediction
+from app.core.predicting import StatedTimes, with_prediction
 from app.core.progress import ProgressRate
 from app.db.learning.run_history import RunTimes
 
@@ -23,7 +24,8 @@ AVOID_OFFER_MS = 600_000
 
 
 def job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image: str, affinity: Affinity) -> JobView:
-    """A job's row, with its version's `base_image`, as a decision sees it, without what is predicted of it."""
+    """A job's row, with its version's `base_image`, as a decision sees it, without what is predicted of it; but for
+    what it states of its speed on GPUs."""
     resources = codec.decode_row(Resources, row.resources)
     image = resources.base_image or row.base_image
     if image != resources.base_image or image == usual_image:
@@ -61,6 +63,7 @@ def job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image: 
         unsaved=row.refused_ms is not None,
         saves=row.saves_ms is not None,
         leaving=row.pause_reason is not None or _time_used_up(row, now_ms),
+        speeds=None if row.gpu_speeds is None else codec.decode_row(GpuSpeeds, row.gpu_speeds),
     )
 
 
@@ -81,17 +84,23 @@ def predicted(
     run: RunView | None,
     now_ms: int,
     *,
+    on: str | None,
     pace: ProgressRate | None,
     usual: RunTimes | None,
     stated_step_ms: float | None,
 ) -> JobView:
-    """By what the present run measured, else by what is usual for its app, else by what the job states of itself."""
-    step_ms = None if pace is None else pace.step_ms()
-    run_ms = None
+    """By what the present run measured, else by what is usual for its app, else by what the job states of itself: as
+    long as that takes `on` the type of GPU of its run, or the one that it names."""
+    times = StatedTimes(job.speeds or UNKNOWN_SPEEDS, stated_step_ms)
     if usual is not None:
         never_saves = usual.saves is False and job.has_never_saved
         job = job if job.never_saves == never_saves else replace(job, never_saves=never_saves)
-        step_ms, run_ms = usual.step_ms if step_ms is None else step_ms, usual.run_ms
-    if step_ms is None and run_ms is None:
-        step_ms = stated_step_ms
-    return with_prediction(job, run, now_ms, step_ms=step_ms, usual_run_ms=run_ms)
+        speeds = usual.speeds if job.speeds is None else job.speeds.seen_from(usual.speeds.gpu_type)
+        times = StatedTimes(speeds, usual.step_ms, usual.run_ms)
+    times = times.among(job.resources.gpus_min)
+    where = on or job.resources.gpu_type
+    if where is not None:
+        times = times.on(where, trains_there=run is not None and run.trains_since_ms is not None)
+    step_ms = times.step_ms if pace is None else pace.step_ms()
+    job = replace(job, speeds=None if job.resources.gpu_type is not None else times.speeds)
+    return with_prediction(job, run, now_ms, step_ms=step_ms, usual_run_ms=times.run_ms)

@@ -111,8 +111,12 @@ async def read_snapshot(
     on_trial = await hosts_on_trial(connection)
     live = await memory.runs.read(connection, of(runs.name), reading)
     merged = await open_merges(connection, reading)
+    seen_nodes = await memory.nodes.read(
+        connection, of(nodes.name), now_ms, usual_image, lifetime_margin_ms, offers, reading
+    )
+    gpu_types = {node.node_id: node.gpu_type for node in seen_nodes}
     unfinished = await memory.jobs.read(
-        connection, of(jobs.name), now_ms, live, merged, usual_image, reading, merging=merging
+        connection, of(jobs.name), now_ms, live, gpu_types, merged, usual_image, reading, merging=merging
     )
     gains, gains_together = IN_TURN, TOGETHER
     if merging:
@@ -124,9 +128,7 @@ async def read_snapshot(
         now_ms=now_ms,
         jobs=shown,
         runs=held,
-        nodes=await memory.nodes.read(
-            connection, of(nodes.name), now_ms, usual_image, lifetime_margin_ms, offers, reading
-        ),
+        nodes=seen_nodes,
         offers=tuple(
             offer
             for offer in offers
@@ -168,7 +170,7 @@ async def read_job(connection: AsyncConnection, job_id: str, now_ms: int) -> Job
         job_view(row, now_ms, 0, "", NO_AFFINITY), recipe=(await recipes_of(connection, [row], ())).get(job_id)
     )
     usual = (await run_times(connection)).get(row.app_id)
-    return predicted(job, None, now_ms, pace=None, usual=usual, stated_step_ms=row.predicted_step_ms)
+    return predicted(job, None, now_ms, on=None, pace=None, usual=usual, stated_step_ms=row.predicted_step_ms)
 
 
 def _paired(

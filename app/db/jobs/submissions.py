@@ -46,6 +46,7 @@ class StatedJob(NamedTuple):
     total_steps: int | None
     plan: str | None
     predicted_step_ms: float | None
+    gpu_speeds: str | None
 
 
 class RequestedJob(NamedTuple):

@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, func, select, text
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.gpu_speeds import UNKNOWN_SPEEDS, GpuSpeeds, TimesOnType, usual_speeds, usual_type
 from app.db.tables import run_history
 
 NEWEST_WEIGHT = 0.3  # of the newest job in the mean: a changed script is believed after a few
@@ -33,12 +34,14 @@ _REMEMBER = text("""
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """Means over the jobs of an app: of the whole run, and of a step where steps were reported. `saves`: whether the
-    newest of them saved, or said that it would; None: not known."""
+    """Means over the jobs of an app: of the whole run, and of a step where steps were reported; on the type of GPU that
+    `speeds` tells, where most of them have run. `saves`: whether the newest of them saved, or said that it would; None:
+    not known."""
 
     run_ms: float
     step_ms: float | None
     saves: bool | None = None
+    speeds: GpuSpeeds = UNKNOWN_SPEEDS
 
 
 async def remember_run_time(connection: AsyncConnection, job_id: str, node_id: str, *, now_ms: int) -> None:
@@ -48,16 +51,21 @@ async def remember_run_time(connection: AsyncConnection, job_id: str, node_id: s
 
 
 async def run_times(connection: AsyncConnection) -> dict[str, RunTimes]:
-    """By app, over all GPU types, each by how many jobs ran on it."""
+    """By app."""
     columns = run_history.c
-    with_steps = columns.step_ms.is_not(None)
+    seen = (columns.gpu_type, columns.samples, columns.run_ms, columns.step_ms)
     rows = await connection.execute(
         select(
             columns.app_id,
-            func.sum(columns.run_ms * columns.samples) / func.sum(columns.samples),
-            func.sum(columns.step_ms * columns.samples).filter(with_steps)
-            / func.sum(columns.samples).filter(with_steps),
             func.array_agg(aggregate_order_by(columns.saves, columns.updated_ms.desc()))[1],
+            *(func.array_agg(aggregate_order_by(one, columns.gpu_type)) for one in seen),
         ).group_by(columns.app_id)
     )
-    return {app_id: RunTimes(run_ms, step_ms, saves) for app_id, run_ms, step_ms, saves in rows}
+    return {app_id: _run_times(tuple(map(TimesOnType, *by_type)), saves=saves) for app_id, saves, *by_type in rows}
+
+
+def _run_times(seen: tuple[TimesOnType, ...], *, saves: bool | None) -> RunTimes:
+    usual = usual_type(seen)
+    if usual is None:
+        raise ValueError("an app with a history has jobs that ran")
+    return RunTimes(usual.run_ms, usual.step_ms, saves, usual_speeds(seen))

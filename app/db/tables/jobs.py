@@ -69,6 +69,7 @@ jobs = Table(
     Column("total_steps", BigInteger),
     Column("plan", Text),  # what the training that it states needs of each GPU, in words
     Column("predicted_step_ms", Double),  # where the job states its training and nothing was measured yet
+    Column("gpu_speeds", JSONB),  # GpuSpeeds: on which type that is, and how long a step takes on others
     Column("checkpoint_id", ID),  # the newest committed one
     Column("checkpoint_step", BigInteger),
     Column("from_checkpoint_id", ID),  # of another job: where this one begins

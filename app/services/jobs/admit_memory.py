@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from allpass.wire.template import GpuRequest, Template
+from app.core.gpu_speeds import GpuSpeeds, stated_speeds
 from app.core.layout import GpuSet, Learned, lay_out, lay_out_alone
 from app.core.market import kind_fits
 from app.core.memory.calibration import Calibrations, corrected
@@ -16,7 +17,7 @@ from app.core.memory.need import LeastNeed, Stated, changes_that_help, least_nee
 from app.core.model.job import Resources
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
-from app.core.precision import has_bf16, in_fp16
+from app.core.precision import has_bf16, in_fp16, on_gpu
 from app.core.roofline import GPUS
 from app.core.sharded_way import sharded_way
 from app.core.throughput import StepTime, Throughput, plain_gpu
@@ -112,7 +113,7 @@ class MemoryAdmission:
                 self._answers.clear()
             self._answers[asked] = known
         if template.nodes > 1:  # between machines there is a network, of whose speed nothing is known
-            return known._replace(step_ms=None)
+            return known._replace(step_ms=None, speeds=None)
         return known
 
     async def _check_gpu(self, project_id: str, gpu: GpuRequest) -> None:
@@ -167,9 +168,9 @@ class MemoryAdmission:
         table = await self._throughput(asked.project_id)
         place = _likely_place(wanted, roomy, need)
         async with self._computing:
-            step = await asyncio.to_thread(_step, asked, place, table)
+            step, speeds = await asyncio.to_thread(_step, asked, place, table)
         plan = _plan(asked.stated.name, _Needed(need, by_runs))
-        return Predicted(least_bytes, None if step is None else step.ms, plan, by_type, asked.host_bytes)
+        return Predicted(least_bytes, None if step is None else step.ms, plan, by_type, asked.host_bytes, speeds)
 
     async def _by_type(self, asked: _Asked, need: LeastNeed, by_runs: _ByType, offers: Sequence[Offer]) -> _ByType:
         """What is needed there instead: by runs, and by what is computed in where that is the GPU's to decide."""
@@ -287,11 +288,20 @@ def _likely_place(asked: Resources, fitting: Sequence[Offer], need: LeastNeed) -
     return GpuSet(cheapest.gpu_type, cheapest.gpu_memory_bytes, asked.gpus_min)
 
 
-def _step(asked: _Asked, place: GpuSet, table: Throughput) -> StepTime | None:
-    """As the run will be laid out there."""
+def _step(asked: _Asked, place: GpuSet, table: Throughput) -> tuple[StepTime | None, GpuSpeeds | None]:
+    """As the run will be laid out there; and how long the same takes on other types of GPU, where any will do."""
     lay = lay_out_alone if asked.by_recipe else lay_out
     found = lay(asked.stated, place, Learned(throughput=table))
-    return found.step or table.step(asked.stated.model, found.training, place.gpu_type, name=asked.stated.name)
+    step = found.step or table.step(asked.stated.model, found.training, place.gpu_type, name=asked.stated.name)
+    if step is None or asked.gpu_type is not None:
+        return step, None
+    times = {place.gpu_type: step.ms}
+    for gpu_type in GPUS:
+        training = on_gpu(replace(found.training, precision_by_gpu=asked.stated.training.precision_by_gpu), gpu_type)
+        there = table.step(asked.stated.model, training, gpu_type, name=asked.stated.name)
+        if there is not None and gpu_type != plain_gpu(place.gpu_type):
+            times[gpu_type] = there.ms
+    return step, stated_speeds(place.gpu_type, times, linked=found.training.gpus > 1)
 
 
 def _holds(asked: Resources, offer: Offer) -> bool:

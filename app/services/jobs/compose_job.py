@@ -18,6 +18,8 @@ from pydantic_core import to_json
 from allpass.wire.deadlines import parse_deadline
 from allpass.wire.jobs import JobRequest, SweepRequest
 from allpass.wire.template import Template
+from app.core import codec
+from app.core.gpu_speeds import GpuSpeeds
 from app.core.model.job import PriorityClass
 from app.core.model.money import Money
 from app.core.resizing import LEAST, MOST_GPUS
@@ -43,13 +45,15 @@ class Defaults:
 class Predicted(NamedTuple):
     """What each GPU of a job has to have, how long a step takes, and the plan in words; 0 and None where nothing is
     predicted. `by_type`: the types of GPU on which runs corrected what is needed.
-    `host_bytes`: what the machine has to have beside its GPUs."""
+    `host_bytes`: what the machine has to have beside its GPUs. `speeds`: on which type of GPU a step takes so long, and
+    what it takes on others."""
 
     gpu_memory_bytes: int = 0
     step_ms: float | None = None
     plan: str | None = None
     by_type: tuple[tuple[str, int], ...] = ()
     host_bytes: int = 0
+    speeds: GpuSpeeds | None = None
 
 
 NOTHING_STATED = Predicted()
@@ -194,6 +198,7 @@ def _derive(
         total_steps=template.training.steps,
         plan=predicted.plan,
         predicted_step_ms=predicted.step_ms,
+        gpu_speeds=None if predicted.speeds is None else codec.dumps(predicted.speeds).decode(),
     )
 
 

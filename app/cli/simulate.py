@@ -87,6 +87,14 @@ def simulate(
             "lab:2x8xH100@0.40 for two hosts of eight at $0.40 a GPU-hour (default: 0). May be repeated; none.",
         ),
     ] = None,
+    gpu_types: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu-types",
+            help="one: all GPUs are A100s (default); several: jobs take any of eight types, and train faster on some; "
+            "unseen: the same, and policies are not told.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of everything that is drawn.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many, from --seed on; figures are means.")] = 1,
     start: Annotated[float, typer.Option("--start", min=0, help="Leave out jobs before this second.")] = 0.0,
@@ -136,6 +144,7 @@ def simulate(
         "ahead": ahead,
         "max-wait": max_wait,
         "pool": joined_words(pool) if pool else None,
+        "gpu-types": gpu_types,
     }
     words = {name: text for name, text in given.items() if text is not None}
     if search_regret is not None:

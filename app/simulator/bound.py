@@ -38,6 +38,12 @@ def bound(tasks: tuple[Task, ...], options: Options) -> SimulationResult:
             "leave it out, or take --market flat",
             param="policy",
         )
+    if options.gpu_types != "one":
+        raise InvalidInput(
+            "--policy clairvoyant: is a bound for one type of GPU, and jobs may take several; leave it out, or take "
+            "--gpu-types one",
+            param="policy",
+        )
     usd, tier = min((usd, tier) for tier, usd in options.flat_usd().items())
     outcomes = tuple(
         JobOutcome(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from app.core.board import Board
+from app.core.gpu_speeds import SAME
 from app.core.lifecycle import JOB_TRANSITIONS, RUN_TRANSITIONS, pass_over
 from app.core.machine_lives import SAVE_MS, saves_every_ms
 from app.core.model.job import Caps, JobKind, JobState, Resources, StartRule
@@ -22,6 +23,7 @@ from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView, RunView
 from app.core.policy import Policy, PolicyConfig, PolicyState
 from app.simulator.cloud import Cloud
+from app.simulator.gpu_types import SEVERAL
 from app.simulator.knowledge import REFINED_AT
 from app.simulator.outcomes import JobOutcome, SimulationResult
 from app.simulator.scenario import Scenario, Task
@@ -32,6 +34,7 @@ Watch = Callable[[Board, Plan, PolicyState], None]
 
 NOTHING_FOR_MS = 3_600_000
 LEARNED_AGAIN_MS = 3_600_000  # once a machine has failed
+_TYPES = tuple(gpu.name for gpu in SEVERAL)
 
 
 class Stuck(Exception):
@@ -193,13 +196,18 @@ class Simulation:
             row_version=1,
             submitted_ms=task.submit_ms,
             deadline_ms=task.deadline_ms,
-            resources=Resources(gpus_min=task.gpus, gpus_max=task.gpus),
+            resources=Resources(
+                gpus_min=task.gpus,
+                gpus_max=task.gpus,
+                gpu_memory_bytes_min=0 if task.speeds is None else task.speeds.needs_bytes,
+            ),
             kind=JobKind(task.kind),
             start=StartRule.AUTO,
             caps=Caps(max_wait_ms=self._scenario.max_wait_ms),
             total_run_ms=task.predicted_ms if task.known_after_ms == 0 else None,
             saves=task.saves,
             never_saves=not task.saves and task.own_saves_ms is None and task.known,
+            speeds=None if task.speeds is None else task.speeds.seen,
         )
         outcome = JobOutcome(
             task.job_id, task.submit_ms, task.work_ms, task.gpus, task.deadline_ms, alone_ms=task.work_ms
@@ -215,7 +223,19 @@ class Simulation:
         # Its fields by name.
         view = replace(life.view, row_version=life.view.row_version + 1, **changes)  # type: ignore[arg-type]
         life.view = view
-        self._board.put_job(view)
+        self._board.put_job(self._shown(life))
+
+    def _shown(self, life: Life) -> JobView:
+        """What policies see: its times are those on the GPUs that it trains on, else on an A100."""
+        speeds, run = life.task.speeds, life.run
+        if speeds is None or run is None or run.view.running_since_ms is None:
+            return life.view
+        gpu_type, view = self._gpu_type_of(run), life.view
+        total_ms = None if view.total_run_ms is None else view.total_run_ms * speeds.permille(gpu_type) // SAME
+        seen = None if view.speeds is None else view.speeds.seen_from(gpu_type, trains_there=True)
+        return replace(
+            view, total_run_ms=total_ms, done_ms=view.done_ms * speeds.permille(gpu_type) // SAME, speeds=seen
+        )
 
     def _change_run(self, run: SimulatedRun, state: RunState, **changes: object) -> None:
         changes["state"] = pass_over(RUN_TRANSITIONS, run.view.state, state)
@@ -301,11 +321,13 @@ class Simulation:
         self._change_run(run, RunState.RUNNING, running_since_ms=self._now_ms)
         if life.view.state != JobState.RUNNING:  # it trains on through a move
             self._change(life, state=JobState.RUNNING)
+        elif life.task.speeds is not None:
+            self._board.put_job(self._shown(life))
         left_ms = life.work_ms - life.view.done_ms
         self._at(self._now_ms + self._lasts_ms(run, left_ms), lambda: self._finish(life, run))
         if life.predicted_ms is not None and life.view.total_run_ms is None:
             known_ms = max(0, life.task.known_after_ms - life.view.done_ms)
-            self._at(self._now_ms + known_ms, lambda: self._know(life, run))
+            self._at(self._now_ms + self._time_of(run, known_ms), lambda: self._know(life, run))
         if life.task.refined:
             self._await_refinements(life, run)
 
@@ -322,7 +344,7 @@ class Simulation:
             in_ms = round(share * life.work_ms) - life.view.done_ms
             if in_ms > 0:
                 at_share = error ** (1 - share)
-                self._at(self._now_ms + in_ms, partial(self._refine, life, run, at_share))
+                self._at(self._now_ms + self._time_of(run, in_ms), partial(self._refine, life, run, at_share))
 
     def _refine(self, life: Life, run: SimulatedRun, error: float) -> None:
         if life.run is not run or run.view.state != RunState.RUNNING:
@@ -495,21 +517,34 @@ class Simulation:
         assert run.view.running_since_ms is not None
         return self._now_ms - run.view.running_since_ms
 
-    def _worked_ms(self, _run: SimulatedRun, ran_ms: int) -> int:
+    def _worked_ms(self, run: SimulatedRun, ran_ms: int) -> int:
         """The work of so much time."""
-        return ran_ms
+        return self._work_of(run, ran_ms)
 
-    def _lasts_ms(self, _run: SimulatedRun, work_ms: int) -> int:
+    def _lasts_ms(self, run: SimulatedRun, work_ms: int) -> int:
         """How long a run takes for so much work."""
-        return work_ms
+        return self._time_of(run, work_ms)
 
-    def _saved_when_asked_ms(self, life: Life, _run: SimulatedRun, ran_ms: int) -> int:
+    def _work_of(self, run: SimulatedRun, trained_ms: int) -> int:
+        """Of time that it trained: work is time on an A100."""
+        speeds = self._lives[run.view.job_ids[0]].task.speeds
+        return trained_ms if speeds is None else trained_ms * SAME // speeds.permille(self._gpu_type_of(run))
+
+    def _time_of(self, run: SimulatedRun, work_ms: int) -> int:
+        """The least that does so much work."""
+        speeds = self._lives[run.view.job_ids[0]].task.speeds
+        return work_ms if speeds is None else -(-work_ms * speeds.permille(self._gpu_type_of(run)) // SAME)
+
+    def _gpu_type_of(self, run: SimulatedRun) -> str:
+        return self._cloud.machines[run.view.node_id].view.gpu_type
+
+    def _saved_when_asked_ms(self, life: Life, run: SimulatedRun, ran_ms: int) -> int:
         """The job's work that is safe after a save that it was asked for."""
-        return life.view.done_ms + ran_ms if life.task.saves else 0
+        return life.view.done_ms + self._work_of(run, ran_ms) if life.task.saves else 0
 
     def _saved_before_ms(self, life: Life, run: SimulatedRun, ran_ms: int) -> int:
         """The job's work that is safe when its machine dies."""
-        return life.view.done_ms + self._saved_ms(run, ran_ms) if life.task.saves else 0
+        return life.view.done_ms + self._work_of(run, self._saved_ms(run, ran_ms)) if life.task.saves else 0
 
     def _saved_ms(self, run: SimulatedRun, ran_ms: int) -> int:
         """Of the work since it began to run. Where machines are known to fail saves are closer, and those that are more
@@ -551,4 +586,5 @@ def _longest_ms(tasks: tuple[Task, ...]) -> int:
     A policy may let a job wait until its deadline comes near.
     """
     last_ms = max((max(task.submit_ms, task.deadline_ms) for task in tasks), default=0)
-    return last_ms + 10 * sum(task.work_ms + 3_600_000 for task in tasks)
+    slowest = max((max(map(task.speeds.permille, _TYPES)) for task in tasks if task.speeds is not None), default=SAME)
+    return last_ms + 10 * sum(task.work_ms * max(SAME, slowest) // SAME + 3_600_000 for task in tasks)

@@ -13,6 +13,7 @@ from app.core.model.node import Tier
 from app.core.policy import PolicyConfig
 from app.errors import InvalidInput
 from app.simulator import packages
+from app.simulator.gpu_types import GpuTypes, gpus_on_offer, with_speeds
 from app.simulator.knowledge import Knowledge
 from app.simulator.measured_moves import measured_move_s
 from app.simulator.mergeable import with_trainees
@@ -49,6 +50,7 @@ class Options:
     world_name: str = FRIENDLY.name
     calibration: MeasuredFigures = NOTHING_MEASURED
     pool: str = NONE
+    gpu_types: GpuTypes = "one"
     tuning: Tuning = field(default_factory=Tuning)
 
     def having(self, name: str, text: str) -> Options:
@@ -91,6 +93,8 @@ class Options:
             said["max-wait"] = str(self.max_wait_s)
         if self.has_own:
             said["pool"] = self.pool
+        if self.gpu_types != "one":
+            said["gpu-types"] = self.gpu_types
         set_apart = {name for name, _ in self.tuning.values}
         said = {name: text for name, text in said.items() if not set_apart.intersection(_SAME_AS.get(name, ()))}
         return said | {name: f"{value:g}" for name, value in self.tuning.values}
@@ -109,6 +113,11 @@ class Options:
     def has_own(self) -> bool:
         """Whether there are machines of the team itself."""
         return self.pool != NONE
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether `clairvoyant` can be played beside."""
+        return self.is_flat and not self.merges and not self.has_own and self.gpu_types == "one"
 
     @property
     def merges(self) -> bool:
@@ -133,6 +142,14 @@ class Options:
             deadlines=Deadlines.parse(self.deadlines),
             seed=seed,
         )
+        if self.gpu_types != "one":
+            if self.merge_able:
+                raise InvalidInput(
+                    f"--gpu-types: {self.gpu_types} is not played with jobs that may be merged, of which "
+                    "nobody knows how fast other GPUs train them; leave --merge-able out, or take --gpu-types one",
+                    param="gpu-types",
+                )
+            tasks = with_speeds(tasks, self.gpu_types, seed)
         tasks = with_trainees(tasks, self.merge_able, seed) if self.merge_able else tasks
         world = self.world
         return tasks if world == FRIENDLY else with_habits(tasks, world, seed)
@@ -147,6 +164,7 @@ class Options:
             random_startups=self.startup == "random",
             limits=dict(settings.limits),
             mean_life_s=dict(settings.mean_life_s),
+            gpus=gpus_on_offer(self.gpu_types),
         )
         max_wait_ms = None if self.max_wait_s is None else self.max_wait_s * 1000
         return Scenario(
@@ -217,6 +235,13 @@ def _world(text: str) -> str:
 
 def _startup(text: str) -> str:
     return _one_of("startup", text, ("random", "mean"), "random: drawn; mean: always the mean")
+
+
+def _gpu_types(text: str) -> str:
+    told = (
+        "one: all GPUs are A100s; several: jobs take any of eight types; unseen: those, and policies do not see speeds"
+    )
+    return _one_of("gpu-types", text, ("one", "several", "unseen"), told)
 
 
 def _one_of(name: str, text: str, known: tuple[str, ...], told: str) -> str:
@@ -318,6 +343,7 @@ _READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "ahead": ("ahead", _ahead),
     "max-wait": ("max_wait_s", _max_wait),
     "pool": ("pool", _pool),
+    "gpu-types": ("gpu_types", _gpu_types),
 }
 _SAME_AS = {"serverful-limit": ("serverful_limit",), "move-seconds": ("moves.save_ms", "moves.load_ms")}
 OPTION_NAMES = tuple(_READERS)

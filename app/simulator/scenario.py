@@ -10,6 +10,7 @@ from app.core.model.money import MICROS_PER_USD, Money
 from app.core.model.node import RENTED_TIERS, BillingRule, BillingStart, ProviderTraits, Tier
 from app.core.model.offer import Offer
 from app.core.policy import PAPER_MOVE, MoveCost
+from app.simulator.gpu_types import ONE, SimulatedGpu, TaskSpeeds
 from app.simulator.mergeable import Trainee
 from app.simulator.own.machines import OwnMachines
 from app.simulator.prices import PriceCurve
@@ -77,6 +78,7 @@ class Task:
     own_saves_ms: int | None = None  # of one that saves by itself alone: how far apart, in work
     model: int = 0  # which base model it fetches
     project: str = PROJECT
+    speeds: TaskSpeeds | None = None  # of one that takes any type of GPU; else it takes A100s
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class SimulatedMarket:
     random_startups: bool = True
     limits: dict[Tier, int] = field(default_factory=dict)  # hosts of a tier that are to be had at once
     mean_life_s: dict[Tier, float] = field(default_factory=dict)  # of a machine until it fails; absent: for ever
+    gpus: tuple[SimulatedGpu, ...] = ONE  # prices are an A100's
 
     def traits(self) -> tuple[ProviderTraits, ...]:
         return tuple(
@@ -109,17 +112,19 @@ class SimulatedMarket:
         return tuple(
             Offer(
                 provider=PROVIDERS[tier],
-                offer_id=f"{A100}x{count}",
+                offer_id=f"{gpu.name}x{count}",
                 tier=tier,
-                gpu_type=A100,
+                gpu_type=gpu.name,
                 gpu_count=count,
-                gpu_memory_bytes=A100_MEMORY_BYTES,
+                gpu_memory_bytes=gpu.memory_bytes,
                 cpus=8 * count,
                 memory_bytes=count * A100_MEMORY_BYTES,
-                price_per_hour=Money(round(curve.at(now_s) * count * MICROS_PER_USD)),
+                price_per_hour=Money(round(curve.at(now_s) * gpu.shares[tier] * count * MICROS_PER_USD)),
                 startup_ms=round(self.startups[tier].mean_s * 1000),
             )
             for tier, curve in sorted(self.prices.items())
+            for gpu in self.gpus
+            if tier in gpu.shares
             for count in gpu_counts
             if left.get(tier, hosts_of(count)) >= hosts_of(count)
         )

@@ -175,17 +175,21 @@ class RoughSimulation(Simulation):
         return Rhythm(saves_every_ms(mean_life_ms, self._scenario.checkpoint_every_ms), pause_ms)
 
     def _worked_ms(self, run: SimulatedRun, ran_ms: int) -> int:
-        return self._rhythm_of(run).worked_ms(ran_ms)
+        return self._work_of(run, self._rhythm_of(run).worked_ms(ran_ms))
 
     def _lasts_ms(self, run: SimulatedRun, work_ms: int) -> int:
-        return self._rhythm_of(run).lasts_ms(work_ms)
+        return self._rhythm_of(run).lasts_ms(self._time_of(run, work_ms))
+
+    def _safe_ms(self, run: SimulatedRun, ran_ms: int) -> int:
+        """The work up to its last save."""
+        return self._work_of(run, self._rhythm_of(run).safe_ms(ran_ms))
 
     def _rhythm_of(self, run: SimulatedRun) -> Rhythm:
         return self._rhythms.get(run.view.run_id, NO_SAVES)
 
     def _saved_when_asked_ms(self, life: Life, run: SimulatedRun, ran_ms: int) -> int:
         if life.task.own_saves_ms is not None:
-            return life.view.done_ms + self._rhythm_of(run).safe_ms(ran_ms)
+            return life.view.done_ms + self._safe_ms(run, ran_ms)
         return life.view.done_ms + self._worked_ms(run, ran_ms) if life.task.saves else 0
 
     def _saved_before_ms(self, life: Life, run: SimulatedRun, ran_ms: int) -> int:
@@ -195,7 +199,7 @@ class RoughSimulation(Simulation):
             return life.view.done_ms + self._worked_ms(run, max(0, ran_ms - round(notice_s * 1000)))
         if not life.task.saves and life.task.own_saves_ms is None:
             return 0
-        return life.view.done_ms + self._rhythm_of(run).safe_ms(ran_ms)
+        return life.view.done_ms + self._safe_ms(run, ran_ms)
 
     # A run stops, in one of three ways
 
@@ -226,7 +230,7 @@ class RoughSimulation(Simulation):
 
     def _count_saving(self, life: Life, run: SimulatedRun) -> None:
         ran_ms = self._ran_ms(run)
-        life.outcome.saving_ms += ran_ms - self._worked_ms(run, ran_ms)
+        life.outcome.saving_ms += ran_ms - self._rhythm_of(run).worked_ms(ran_ms)
 
     # What policies hear of a job that saves by itself
 
@@ -239,8 +243,8 @@ class RoughSimulation(Simulation):
         if run.over or run.view.running_since_ms is None or life.task.job_id not in self._lives:
             return
         ran_ms = self._now_ms - run.view.running_since_ms
-        before_ms, rhythm = life.view.done_ms, self._rhythm_of(run)
-        self._tell_steps(life, before_ms + rhythm.worked_ms(ran_ms), before_ms + rhythm.safe_ms(ran_ms))
+        before_ms = life.view.done_ms
+        self._tell_steps(life, before_ms + self._worked_ms(run, ran_ms), before_ms + self._safe_ms(run, ran_ms))
         self._tell_later(life, run)
 
     def _tell_steps(self, life: Life, worked_ms: int, safe_ms: int) -> None:

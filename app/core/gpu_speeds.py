@@ -120,13 +120,17 @@ def usual_speeds(seen: tuple[TimesOnType, ...]) -> GpuSpeeds:
     return GpuSpeeds(plain_gpu(usual.gpu_type), tuple(sorted(times.items())))
 
 
+def _is_time(time_ms: float | None) -> bool:
+    return time_ms is not None and 0 < time_ms < math.inf
+
+
 def _learned(usual: TimesOnType, other: TimesOnType) -> int | None:
-    mine, its = (usual.step_ms, other.step_ms) if usual.step_ms else (usual.run_ms, other.run_ms)
+    mine, its = (usual.step_ms or 0.0, other.step_ms or 0.0) if usual.step_ms else (usual.run_ms, other.run_ms)
     by_rates = _by_rates(plain_gpu(usual.gpu_type), plain_gpu(other.gpu_type), linked=False)
-    if not mine or not its or by_rates is None:
+    if by_rates is None or not _is_time(mine) or not _is_time(its):
         return None
     low, high = min(1.0, by_rates) / _MOST_AGAINST_RATES, max(1.0, by_rates) * _MOST_AGAINST_RATES
-    measured, samples = min(max(its / mine, low), high), min(usual.samples, other.samples)
+    measured, samples = min(max(its / mine, low), high), max(0, min(usual.samples, other.samples))
     mean = (samples * math.log(measured) + _PRIOR_SAMPLES * _BELIEVED * math.log(by_rates)) / (samples + _PRIOR_SAMPLES)
     time = SAME * math.exp(mean)
     return _within(round(time, _DIGITS - 1 - math.floor(math.log10(time))))

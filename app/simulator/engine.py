@@ -358,6 +358,7 @@ class Simulation:
     def _finish(self, life: Life, run: SimulatedRun) -> None:
         if run.over or run.view.state != RunState.RUNNING:
             return
+        self._count_speed(life, run)
         self._leave(life, run)
         self._done(life)
 
@@ -374,6 +375,7 @@ class Simulation:
         assert run is not None
         assert run.view.running_since_ms is not None
         ran_ms = self._ran_ms(run)
+        self._count_speed(life, run)
         serverless_ms = ran_ms if run.view.tier == Tier.SERVERLESS else 0
         saved_ms = self._saved_when_asked_ms(life, run, ran_ms)
         life.outcome.lost_ms += life.view.done_ms + self._worked_ms(run, ran_ms) - saved_ms
@@ -498,6 +500,7 @@ class Simulation:
             return
         if run.view.running_since_ms is not None:
             ran_ms = self._ran_ms(run)
+            self._count_speed(life, run)
             run.kept_ms = self._saved_before_ms(life, run, ran_ms)
             life.outcome.lost_ms += life.view.done_ms + self._worked_ms(run, ran_ms) - run.kept_ms
             if run.view.tier == Tier.SERVERLESS:
@@ -517,9 +520,19 @@ class Simulation:
         assert run.view.running_since_ms is not None
         return self._now_ms - run.view.running_since_ms
 
+    def _trained_ms(self, _run: SimulatedRun, ran_ms: int) -> int:
+        """Of so much time, without waiting for saves."""
+        return ran_ms
+
     def _worked_ms(self, run: SimulatedRun, ran_ms: int) -> int:
         """The work of so much time."""
-        return self._work_of(run, ran_ms)
+        return self._work_of(run, self._trained_ms(run, ran_ms))
+
+    def _count_speed(self, life: Life, run: SimulatedRun) -> None:
+        """Once it trains no more: what it trained longer, or shorter, than on the usual GPUs."""
+        if life.task.speeds is not None:
+            ran_ms = self._ran_ms(run)
+            life.outcome.slowed_ms += self._trained_ms(run, ran_ms) - self._worked_ms(run, ran_ms)
 
     def _lasts_ms(self, run: SimulatedRun, work_ms: int) -> int:
         """How long a run takes for so much work."""

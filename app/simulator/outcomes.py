@@ -30,6 +30,7 @@ class JobOutcome:
     move_ms: int = 0  # saving and loading
     fetch_ms: int = 0  # what the job needs, and begins with, once its machine was there
     saving_ms: int = 0  # waited for its own saves
+    slowed_ms: int = 0  # trained longer than on the usual type of GPU; below 0: shorter
     moves: int = 0
     faults: int = 0
     lost_ms: int = 0  # trained twice, for its machine failed or it could not save
@@ -46,8 +47,8 @@ class JobOutcome:
 
     @property
     def wait_ms(self) -> int:
-        """Completion minus work."""
-        return self.jct_ms - self.work_ms
+        """Completion minus the time of its work, on the GPUs that it had."""
+        return self.jct_ms - self.work_ms - self.slowed_ms
 
     @property
     def fairness(self) -> float:

@@ -11,6 +11,8 @@ from sqlalchemy import select, update
 
 from allpass.recipe.packing import SCRIPT_NAME
 from app.api.context import ApiContext
+from app.core import codec
+from app.core.gpu_speeds import GpuSpeeds
 from app.core.model.node import Tier
 from app.core.model.pool import Pool
 from app.db.pools.pools import PoolRow, add_pool
@@ -246,6 +248,25 @@ async def test_a_stated_training_predicts_its_steps(tenant: Tenant, context: Api
     assert 1_000 < estimated < 20_000
     assert await step_ms({"training": {"steps": 100}}) is None
     assert await step_ms(lora | {"gpu": {"type": "H100", "memory_gb": 1}}) == pytest.approx(estimated / 3, rel=0.5)
+
+
+async def test_a_stated_training_is_known_on_other_gpus(tenant: Tenant, context: ApiContext) -> None:
+    """On which type its steps are predicted, and how long they take on others; not where it takes one type alone."""
+    await offered(context, A100)
+    lora = {"model": LLAMA["model"], "training": FULL | {"method": "lora", "steps": 100}}
+    found = {}
+    for name, template in {"any": lora, "a100": lora | {"gpu": {"type": "A100"}}, "nothing": {}}.items():
+        response = await submit(tenant, template)
+        assert response.status_code == 201, response.text
+        async with context.database.transaction() as connection:
+            asked = select(jobs.c.gpu_speeds).where(jobs.c.id == response.json()["id"])
+            found[name] = (await connection.execute(asked)).scalar_one()
+    assert (found["a100"], found["nothing"]) == (None, None)
+    speeds = codec.decode_row(GpuSpeeds, found["any"])
+    assert speeds.gpu_type == "a100"
+    times = dict(speeds.times)
+    assert 250 < times["h100"] < 600
+    assert 2_000 < times["l4"] < times["t4"]
 
 
 async def test_a_type_that_is_too_small_names_one_that_is_not(tenant: Tenant, context: ApiContext) -> None:

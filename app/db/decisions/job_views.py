@@ -101,6 +101,7 @@ def predicted(
     where = on or job.resources.gpu_type
     if where is not None:
         times = times.on(where, trains_there=run is not None and run.trains_since_ms is not None)
-    step_ms = times.step_ms if pace is None else pace.step_ms()
+    own_ms = None if pace is None else pace.step_ms()
+    step_ms = times.step_ms if own_ms is None else own_ms
     job = replace(job, speeds=None if job.resources.gpu_type is not None else times.speeds)
     return with_prediction(job, run, now_ms, step_ms=step_ms, usual_run_ms=times.run_ms)

@@ -174,8 +174,8 @@ class RoughSimulation(Simulation):
         mean_life_ms = self._cloud.machines[run.view.node_id].view.mean_life_ms
         return Rhythm(saves_every_ms(mean_life_ms, self._scenario.checkpoint_every_ms), pause_ms)
 
-    def _worked_ms(self, run: SimulatedRun, ran_ms: int) -> int:
-        return self._work_of(run, self._rhythm_of(run).worked_ms(ran_ms))
+    def _trained_ms(self, run: SimulatedRun, ran_ms: int) -> int:
+        return self._rhythm_of(run).worked_ms(ran_ms)
 
     def _lasts_ms(self, run: SimulatedRun, work_ms: int) -> int:
         return self._rhythm_of(run).lasts_ms(self._time_of(run, work_ms))
@@ -230,7 +230,7 @@ class RoughSimulation(Simulation):
 
     def _count_saving(self, life: Life, run: SimulatedRun) -> None:
         ran_ms = self._ran_ms(run)
-        life.outcome.saving_ms += ran_ms - self._rhythm_of(run).worked_ms(ran_ms)
+        life.outcome.saving_ms += ran_ms - self._trained_ms(run, ran_ms)
 
     # What policies hear of a job that saves by itself
 

@@ -1,0 +1,140 @@
+"""What `allpass` decides where GPUs differ in how fast they train a job: by the hour of work, and by its deadline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from app.core.gpu_speeds import GpuSpeeds
+from app.core.model.job import JobState, StartRule
+from app.core.model.money import Money
+from app.core.model.node import Tier
+from app.core.model.plan import ActionKind
+from app.core.model.snapshot import JobView, NodeView, RunView
+from app.core.policy import PolicyConfig
+from tests.core.plans import ask, brief
+from tests.core.samples import CONFIG, NOW_MS, job, node, offer, on_serverless, run, snapshot
+
+HOUR_MS = 3_600_000
+CAN_MOVE = replace(CONFIG, capabilities=frozenset(ActionKind))
+TIMES = (("h100", 400), ("l4", 4_000))
+T4 = offer("fn t4", Tier.SERVERLESS, "0.59", gpu_type="T4")
+A100_FN = offer("fn a100", Tier.SERVERLESS, "2.10")
+L4 = offer("l4", Tier.MARKETPLACE, "0.30", gpu_type="L4", startup_ms=30_000)
+A100 = offer("a100", Tier.MARKETPLACE, "0.80", startup_ms=30_000)
+H100 = offer("h100", Tier.MARKETPLACE, "1.60", gpu_type="H100", startup_ms=30_000)
+
+
+def waiting(hours: float, due_hours: float, **changes: Any) -> JobView:
+    """A job of so many hours on an A100 that may have any GPU."""
+    values = {
+        "total_run_ms": round(hours * HOUR_MS),
+        "deadline_ms": NOW_MS + round(due_hours * HOUR_MS),
+        "speeds": GpuSpeeds("a100", TIMES),
+        "submitted_ms": NOW_MS,
+        "start": StartRule.AUTO,
+    }
+    return job(**(values | changes))
+
+
+def training(hours: float, due_hours: float, price: str = "0.80", **changes: Any) -> tuple[JobView, RunView, NodeView]:
+    """One that has trained for ten hours on a rented A100, with so much left."""
+    held = waiting(
+        hours + 10, due_hours, state=JobState.RUNNING, speeds=GpuSpeeds("a100", TIMES, trains_there=True), **changes
+    )
+    on = node("node_a", free_gpus=(), price_per_hour=Money.usd(price), requested_ms=NOW_MS - 11 * HOUR_MS)
+    live = run("run_a", "job_a", "node_a", tier=Tier.MARKETPLACE, running_since_ms=NOW_MS - 10 * HOUR_MS)
+    return held, live, on
+
+
+def plan(seen: Any, config: PolicyConfig = CAN_MOVE) -> list[tuple[str, ...]]:
+    return brief(ask("allpass", seen, config)[0])
+
+
+def moves(held: JobView, live: RunView, on: NodeView, *offers: Any) -> list[tuple[str, ...]]:
+    return plan(snapshot(jobs=[held], runs=[live], nodes=[on], offers=offers))
+
+
+def test_what_costs_least_for_the_work_is_rented() -> None:
+    """Two hours on an A100 at $0.80, against eight on an L4 at $0.30: its hours are cheaper, and its work is not."""
+    seen = snapshot(jobs=[waiting(2, 100)], offers=[A100_FN, L4, A100])
+    assert plan(seen) == [("provision", "job_a", "a100")]
+    cheap = replace(L4, price_per_hour=Money.usd("0.10"))
+    assert plan(snapshot(jobs=[waiting(2, 100)], offers=[A100_FN, cheap, A100])) == [("provision", "job_a", "l4")]
+
+
+def test_of_gpus_that_meet_the_deadline_the_cheapest_is_rented() -> None:
+    """The L4 for $0.10 takes eight hours, ten to be sure: with nine to go it is the A100, with two the H100."""
+    cheap, dear = replace(L4, price_per_hour=Money.usd("0.10")), replace(H100, price_per_hour=Money.usd("2.20"))
+    for due_hours, taken in ((11, "l4"), (9, "a100"), (2, "h100")):
+        seen = snapshot(jobs=[waiting(2, due_hours)], offers=[cheap, A100, dear])
+        assert plan(seen) == [("provision", "job_a", taken)]
+    told = ask("allpass", snapshot(jobs=[waiting(2, 9)], offers=[cheap, A100, H100]), CAN_MOVE)[0].actions[0].reason
+    assert "are in time: on local L4 at $0.10/h it would cost less and be done later than its deadline" in told
+
+
+def test_nobody_leaves_a_fast_gpu_for_hours_that_are_cheaper_on_a_slow_one() -> None:
+    """An L4 at a third of the price would take four times as long."""
+    assert moves(*training(8, 100), L4) == []
+    assert moves(*training(8, 100), replace(L4, price_per_hour=Money.usd("0.10"))) == [("provision", "job_a", "l4")]
+
+
+def test_a_dearer_hour_of_which_fewer_are_needed_is_worth_a_move() -> None:
+    """An H100 at twice the price takes 40 % of the time: a fifth less is paid, and the move pays for itself."""
+    assert moves(*training(8, 100), H100) == [("provision", "job_a", "h100")]
+    assert moves(*training(8, 100), replace(H100, price_per_hour=Money.usd("1.90"))) == []
+
+
+def test_nobody_moves_to_where_it_would_be_late() -> None:
+    """Eight hours are 32 on an L4: with ten to go the job stays, though it would cost half."""
+    cheap = replace(L4, price_per_hour=Money.usd("0.10"))
+    assert moves(*training(8, 10), cheap) == []
+    assert moves(*training(8, 41), cheap) == [("provision", "job_a", "l4")]
+
+
+def test_a_job_leaves_serverless_for_the_cheapest_that_is_in_time() -> None:
+    """With 40 hours to go for the L4, with ten for the A100, at which the L4 would be late."""
+    cheap = replace(L4, price_per_hour=Money.usd("0.10"))
+    for due_hours, taken in ((41, "l4"), (10, "a100")):
+        held = waiting(8, due_hours, state=JobState.RUNNING, speeds=GpuSpeeds("a100", TIMES, trains_there=True))
+        live, on = on_serverless(held, 60_000)
+        seen = snapshot(jobs=[held], runs=[live], nodes=[on], offers=[A100_FN, cheap, A100])
+        assert plan(seen) == [("provision", "job_a", taken)]
+
+
+def test_a_free_node_is_left_to_others_if_the_job_would_be_late_there() -> None:
+    """It is there and cheap, and too slow: the job begins on serverless. Who has time takes it."""
+    slow = node("node_slow", gpu_type="L4", price_per_hour=Money.usd("0.10"), idle_since_ms=NOW_MS)
+    for due_hours, told in ((3, ("start", "job_a", "fn a100")), (20, ("assign", "job_a", "node_slow", "0"))):
+        seen = snapshot(jobs=[waiting(2, due_hours, start=StartRule.NOW)], nodes=[slow], offers=[A100_FN])
+        assert told in plan(seen)
+
+
+def test_of_free_nodes_the_one_where_work_costs_least_is_taken() -> None:
+    """Not the one whose hours do."""
+    nodes = [
+        node("node_l4", gpu_type="L4", price_per_hour=Money.usd("0.30"), idle_since_ms=NOW_MS),
+        node("node_a100", price_per_hour=Money.usd("0.80"), idle_since_ms=NOW_MS),
+    ]
+    seen = snapshot(jobs=[waiting(2, 100)], nodes=nodes, offers=[A100_FN])
+    assert ("assign", "job_a", "node_a100", "0") in plan(seen)
+    alike = waiting(2, 100, speeds=None)
+    assert ("assign", "job_a", "node_l4", "0") in plan(snapshot(jobs=[alike], nodes=nodes, offers=[A100_FN]))
+
+
+def test_own_machines_come_first_unless_they_would_make_the_job_late() -> None:
+    """They cost nothing more, and deadlines are kept."""
+    own = offer("own l4", Tier.OWN, "0", gpu_type="L4", startup_ms=0)
+    for due_hours, taken in ((20, "own l4"), (3, "fn a100")):
+        seen = snapshot(jobs=[waiting(2, due_hours, start=StartRule.NOW)], offers=[A100_FN, own])
+        assert plan(seen) == [("start", "job_a", taken)]
+
+
+def test_the_cheapest_serverless_gpu_is_the_one_whose_work_is() -> None:
+    """Nobody knows the script: a T4 is taken to need three times as long as an A100, for less than a third."""
+    unknown = waiting(0.1, 100, speeds=GpuSpeeds(), start=StartRule.NOW)
+    assert plan(snapshot(jobs=[unknown], offers=[T4, A100_FN])) == [("start", "job_a", "fn t4")]
+    dearer = replace(T4, price_per_hour=Money.usd("0.75"))
+    assert plan(snapshot(jobs=[unknown], offers=[dearer, A100_FN])) == [("start", "job_a", "fn a100")]
+    told = ask("allpass", snapshot(jobs=[unknown], offers=[dearer, T4]), CAN_MOVE)[0].actions[0].reason
+    assert "an hour's usual work takes 3 h there, and costs $1.78" in told

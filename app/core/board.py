@@ -26,6 +26,7 @@ from app.core.model.offer import Offer
 from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.core.model.snapshot import ClosedProvider, JobView, NodeView, RunView, Snapshot
 from app.core.queue import edf_key, in_turn
+from app.core.runs_by_speed import RunsBySpeed, SpeedGroup
 from app.core.waiting_line import WaitingLine
 
 # A create call whose outcome is unknown may well have made the machine: it is looked up before anything is retried.
@@ -66,7 +67,7 @@ class Board:
         self.merges: dict[str, MergeView] = {}  # by the lead's id
         self.companions: dict[str, MergeView] = {}  # by the companion's
         self._line = WaitingLine()
-        self._with_speeds = 0
+        self.runs_by_speed = RunsBySpeed()
         self._queued: list[tuple[int, str]] = []
         self._runs_of_job: dict[str, set[str]] = {}
         self._runs_on: dict[str, set[str]] = {}
@@ -133,7 +134,8 @@ class Board:
     def put_job(self, job: JobView) -> None:
         before = self.jobs.get(job.job_id)
         self.jobs[job.job_id] = job
-        self._with_speeds += (job.speeds is not None) - (before is not None and before.speeds is not None)
+        if job.speeds is not None or (before is not None and before.speeds is not None):
+            self._group_runs_of(job.job_id)
         self.columns.put_job(job, counts=not self._is_in_lead(job.job_id))
         if before is None:
             self.columns.put_run(job.job_id, self.run_of(job.job_id))
@@ -152,7 +154,7 @@ class Board:
 
     def drop_job(self, job_id: str) -> None:
         job = self.jobs.pop(job_id)
-        self._with_speeds -= job.speeds is not None
+        self._group_runs_of(job_id)
         self.columns.drop_job(job_id)
         self.saving.pop(job_id, None)
         self._index_queued(job, None)
@@ -179,11 +181,6 @@ class Board:
         """Jobs that never started and were submitted after that moment, in that order."""
         first = bisect_right(self._queued, (submitted_ms, _LAST))
         return [self.jobs[key[1]] for key in self._queued[first:]]
-
-    @property
-    def has_speeds(self) -> bool:
-        """Whether there is a job that may have GPUs of several speeds: an hour of one is not an hour of another."""
-        return self._with_speeds > 0
 
     @property
     def placeable_count(self) -> int:
@@ -251,6 +248,7 @@ class Board:
             self._runs_of_job.setdefault(job_id, set()).add(run.run_id)
             self.columns.put_run(job_id, self.run_of(job_id))
         self._runs_on.setdefault(run.node_id, set()).add(run.run_id)
+        self._group(run)
         if run.tier == Tier.SERVERLESS:
             self.serverless_runs[run.run_id] = run
 
@@ -261,6 +259,20 @@ class Board:
             _discard(self._runs_of_job, job_id, run_id)
             self.columns.put_run(job_id, self.run_of(job_id))
         _discard(self._runs_on, run.node_id, run_id)
+        self.runs_by_speed.put(run_id, None)
+
+    def _group_runs_of(self, job_id: str) -> None:
+        for run_id in self._runs_of_job.get(job_id, ()):
+            self._group(self.runs[run_id])
+
+    def _group(self, run: RunView) -> None:
+        """Of runs that could move from one rented node to another."""
+        job, node = self.jobs.get(run.job_ids[0]), self.nodes.get(run.node_id)
+        is_rented = node is not None and node.tier in SERVERFUL_TIERS and node.tier != Tier.OWN
+        group = None
+        if job is not None and node is not None and job.speeds is not None and is_rented and len(run.job_ids) == 1:
+            group = SpeedGroup(job.speeds, node.gpu_type, _gpu_micros(node))
+        self.runs_by_speed.put(run.run_id, group)
 
     def run_of(self, job_id: str) -> RunView | None:
         """The live run that holds the job: of a move, its source until code of the target runs."""
@@ -292,6 +304,8 @@ class Board:
         if node.state in GONE_NODE_STATES:
             return
         self.nodes[node.node_id] = node
+        for run_id in self._runs_on.get(node.node_id, ()):
+            self._group(self.runs[run_id])
         self._machines[node.project_id] += 1
         if node.tier not in SERVERFUL_TIERS:
             self.serverless_nodes += 1
@@ -311,6 +325,8 @@ class Board:
 
     def drop_node(self, node_id: str) -> None:
         node = self.nodes.pop(node_id)
+        for run_id in self._runs_on.get(node_id, ()):
+            self.runs_by_speed.put(run_id, None)
         self._machines[node.project_id] -= 1
         if node.tier not in SERVERFUL_TIERS:
             self.serverless_nodes -= 1

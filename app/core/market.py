@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,7 @@ from app.core.model.money import ZERO, Money
 from app.core.model.node import ProviderTraits, Tier
 from app.core.model.offer import X86_64, Offer, cpu_architecture
 from app.core.model.pool import CPU
-from app.core.model.snapshot import JobView
+from app.core.model.snapshot import JobView, NodeView
 from app.core.queue import is_spot
 from app.core.spot_places import is_of_its_class, may_be_interrupted
 
@@ -107,6 +107,7 @@ class Market:
         self._sorted: dict[_Kind, tuple[Offer, ...]] = {}
         self._plain: dict[_Kind, Choice | None] = {}
         self._quicker: dict[_Kind, tuple[Offer, ...]] = {}
+        self._least_by_type: dict[str, int] | None = None
         self._now_ms: int | None = None
         self._wakes: list[int] = []
 
@@ -121,6 +122,7 @@ class Market:
         fewer = copy(self)
         fewer.offers = tuple(offer for offer in self.offers if offer not in gone)
         fewer._fitting, fewer._sorted, fewer._plain, fewer._quicker = {}, {}, {}, {}
+        fewer._least_by_type = None
         return fewer
 
     def choose(self, job: JobView, left_ms: int | None = None) -> Choice | None:
@@ -143,6 +145,12 @@ class Market:
         if kind not in self._plain:
             self._plain[kind] = self._choose(job)
         return self._in_time(job, self._plain[kind], left_ms)
+
+    def least_by_type(self) -> Mapping[str, int]:
+        """What an hour of work on one GPU costs at least, in micro-dollars, by type."""
+        if self._least_by_type is None:
+            self._least_by_type = least_by_type(self.offers)
+        return self._least_by_type
 
     def _in_time(self, job: JobView, choice: Choice | None, left_ms: int | None) -> Choice | None:
         """What has the job done by its deadline, where the choice would not."""
@@ -285,6 +293,15 @@ class Market:
     def _least(self, offer: Offer) -> Money:
         rule = self._rules.get((offer.provider, offer.tier))
         return ZERO if rule is None else first_unit(rule, offer.price_per_hour)
+
+
+def least_by_type(several: Iterable[Offer | NodeView]) -> dict[str, int]:
+    """The least that an hour of work on one GPU costs, in micro-dollars, by type."""
+    found: dict[str, int] = {}
+    for one in several:
+        micros = weighed_micros(one) // one.gpu_count
+        found[one.gpu_type] = min(micros, found.get(one.gpu_type, micros))
+    return found
 
 
 def _safest_first(offers: tuple[Offer, ...], kind: _Kind) -> tuple[Offer, ...]:

@@ -23,7 +23,6 @@ from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView, RunView
 from app.core.policy import Policy, PolicyConfig, PolicyState
 from app.simulator.cloud import Cloud
-from app.simulator.gpu_types import SEVERAL
 from app.simulator.knowledge import REFINED_AT
 from app.simulator.outcomes import JobOutcome, SimulationResult
 from app.simulator.scenario import Scenario, Task
@@ -34,7 +33,6 @@ Watch = Callable[[Board, Plan, PolicyState], None]
 
 NOTHING_FOR_MS = 3_600_000
 LEARNED_AGAIN_MS = 3_600_000  # once a machine has failed
-_TYPES = tuple(gpu.name for gpu in SEVERAL)
 
 
 class Stuck(Exception):
@@ -232,10 +230,9 @@ class Simulation:
             return life.view
         gpu_type, view = self._gpu_type_of(run), life.view
         total_ms = None if view.total_run_ms is None else view.total_run_ms * speeds.permille(gpu_type) // SAME
+        done_ms = view.done_ms * speeds.permille(gpu_type) // SAME
         seen = None if view.speeds is None else view.speeds.seen_from(gpu_type, trains_there=True)
-        return replace(
-            view, total_run_ms=total_ms, done_ms=view.done_ms * speeds.permille(gpu_type) // SAME, speeds=seen
-        )
+        return replace(view, total_run_ms=total_ms, done_ms=done_ms, speeds=seen)
 
     def _change_run(self, run: SimulatedRun, state: RunState, **changes: object) -> None:
         changes["state"] = pass_over(RUN_TRANSITIONS, run.view.state, state)
@@ -599,5 +596,5 @@ def _longest_ms(tasks: tuple[Task, ...]) -> int:
     A policy may let a job wait until its deadline comes near.
     """
     last_ms = max((max(task.submit_ms, task.deadline_ms) for task in tasks), default=0)
-    slowest = max((max(map(task.speeds.permille, _TYPES)) for task in tasks if task.speeds is not None), default=SAME)
-    return last_ms + 10 * sum(task.work_ms * max(SAME, slowest) // SAME + 3_600_000 for task in tasks)
+    slowest = max((task.speeds.slowest() for task in tasks if task.speeds is not None), default=1)
+    return last_ms + 10 * sum(task.work_ms * slowest + 3_600_000 for task in tasks)

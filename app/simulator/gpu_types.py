@@ -81,6 +81,10 @@ class TaskSpeeds:
             self._known[gpu_type] = _permille(gpu_type, self.arithmetic, self.memory)
         return self._known[gpu_type]
 
+    def slowest(self) -> int:
+        """How many times as long it may take, rounded up."""
+        return 1 + max(self.permille(gpu.name) for gpu in SEVERAL) // SAME
+
 
 def with_speeds(tasks: Iterable[Task], kinds: GpuTypes, seed: int) -> tuple[Task, ...]:
     """The same seed draws the same for each job, whether policies see it or not."""

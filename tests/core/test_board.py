@@ -62,6 +62,7 @@ def indexes(board: Board) -> dict[str, Any]:
         "queued_after": {at_ms: sorted(one.job_id for one in board.queued_after(at_ms)) for at_ms in (-1, 0, 1)},
         "serverless_runs": board.serverless_runs,
         "counts": (board.serverless_nodes, board.serverful_nodes, board.dearest_gpu_micros()),
+        "by_speed": dict(board.runs_by_speed.groups()),
         "run_of": {job_id: board.run_of(job_id) for job_id in JOBS},
         "runs_on": {node_id: (board.runs_on(node_id), board.is_occupied(node_id)) for node_id in NODES},
         "shapes": {project: sorted(board.shapes(project)) for project in PROJECTS},

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
 
 from app.core import queue
-from app.core.gpu_speeds import time_on
+from app.core.gpu_speeds import SAME, time_on, time_permille
 from app.core.job_prices import arrival_cost, job_micros
-from app.core.machine_lives import weighed_micros
+from app.core.market import least_by_type
 from app.core.model.job import JobState
 from app.core.model.node import SERVERFUL_TIERS, Tier
 from app.core.model.offer import Offer
@@ -166,21 +165,30 @@ class Mover:
 
     def _chase(self) -> None:
         """Rule 4, for the runs whose node costs more than the market by the asked share."""
-        best = min(chain(self._gpu_prices_to_rent(), self._gpu_prices_of_room()), default=None)
-        dearest = self.board.dearest_gpu_micros() * (1 - self.config.rules.chase_drop)
-        if best is None or dearest <= 0 or (dearest < best and not self.board.has_speeds):
+        there = least_by_type(chain(self.board.all_open(), self.board.all_coming()))
+        by_type = [*there.items(), *self.outlook.serverful.least_by_type().items()]
+        if not by_type:
             return
-        for run in sorted(self.board.runs.values(), key=lambda run: run.run_id):
+        kept = 1 - self.config.rules.chase_drop
+        dearer = {
+            run_id
+            for group, run_ids in self.board.runs_by_speed.groups()
+            if group.work_micros() * kept
+            >= min(micros * time_permille(group.speeds, gpu_type) // SAME for gpu_type, micros in by_type)
+            for run_id in run_ids
+        }
+        dearest = self.board.dearest_gpu_micros() * kept
+        if dearest > 0 and dearest >= min(micros for _, micros in by_type):
+            dearer |= {run.run_id for run in self.board.runs.values() if self._takes_one_type(run)}
+        for run in map(self.board.runs.__getitem__, sorted(dearer)):
             if run.tier in SERVERFUL_TIERS and run.tier != Tier.OWN and len(run.job_ids) == 1:
                 for job in self._movable(run):
                     self._chase_one(job, run)
 
-    def _gpu_prices_to_rent(self) -> Iterator[float]:
-        return (weighed_micros(offer) / offer.gpu_count for offer in self.outlook.serverful.offers)
-
-    def _gpu_prices_of_room(self) -> Iterator[float]:
-        nodes = chain(self.board.all_open(), self.board.all_coming())
-        return (weighed_micros(node) / node.gpu_count for node in nodes)
+    def _takes_one_type(self, run: RunView) -> bool:
+        """Whether all GPUs that its job may have are as fast, as far as is known."""
+        job = self.board.jobs.get(run.job_ids[0])
+        return job is not None and job.speeds is None
 
     def _chase_one(self, job: JobView, run: RunView) -> None:
         moves, since_ms = self.config.moves, run.running_since_ms

@@ -51,6 +51,13 @@ class GpuSpeeds:
         times |= {self.gpu_type: _within(SAME * SAME / there)} if self.gpu_type else {}
         return GpuSpeeds(plain, tuple(sorted(times.items())), trains_there, linked)
 
+    def measured(self, step_ms: float, others_ms: Mapping[str, float]) -> GpuSpeeds:
+        """With what the job's own runs have measured: a step of it takes `step_ms` here, and others elsewhere."""
+        own = {plain_gpu(name): ms for name, ms in others_ms.items()}
+        own.pop(self.gpu_type, None)
+        times = {name: _rounded(SAME * ms / step_ms) for name, ms in own.items() if _is_time(ms) and _is_time(step_ms)}
+        return self if not times else replace(self, times=tuple(sorted((dict(self.times) | times).items())))
+
 
 UNKNOWN_SPEEDS = GpuSpeeds()
 
@@ -132,8 +139,7 @@ def _learned(usual: TimesOnType, other: TimesOnType) -> int | None:
     low, high = min(1.0, by_rates) / _MOST_AGAINST_RATES, max(1.0, by_rates) * _MOST_AGAINST_RATES
     measured, samples = min(max(its / mine, low), high), max(0, min(usual.samples, other.samples))
     mean = (samples * math.log(measured) + _PRIOR_SAMPLES * _BELIEVED * math.log(by_rates)) / (samples + _PRIOR_SAMPLES)
-    time = SAME * math.exp(mean)
-    return _within(round(time, _DIGITS - 1 - math.floor(math.log10(time))))
+    return _rounded(SAME * math.exp(mean))
 
 
 @lru_cache(maxsize=4_096)
@@ -146,6 +152,11 @@ def _by_rates(gpu_type: str, other: str, *, linked: bool) -> float | None:
     ratios = [mine.half_tflops / its.half_tflops, mine.memory_gbs / its.memory_gbs]
     ratios += [mine.link_gbs / its.link_gbs] if linked else []
     return float(math.prod(ratios) ** (1 / len(ratios)))
+
+
+def _rounded(permille: float) -> int:
+    within = min(_MOST, max(_LEAST, permille))
+    return round(round(within, _DIGITS - 1 - math.floor(math.log10(within))))
 
 
 def _within(permille: float) -> int:

@@ -79,6 +79,14 @@ def test_seen_from_another_type_the_same_is_told() -> None:
     assert there.seen_from("h100") == replace(there, trains_there=False)
 
 
+def test_what_a_job_measured_itself_counts_before_all_else() -> None:
+    """It took 100 ms a step on an A100, and takes 800 ms on an L4, where 400 were predicted."""
+    there = stated_speeds("A100", {"A100": 100.0, "h100": 40.0, "l4": 400.0}).seen_from("L4", trains_there=True)
+    seen = there.measured(800.0, {"A100": 100.0, "L4": 1.0, "T4": float("nan"), "B200": 0.0})
+    assert seen == replace(there, times=(("a100", 120), ("h100", 100)))
+    assert there.measured(float("inf"), {"A100": 100.0}) == there
+
+
 def test_of_a_type_that_nobody_knows_nothing_is_believed() -> None:
     """Neither of what is asked about, nor of where the job's times are from."""
     assert time_permille(UNKNOWN_SPEEDS, "GPU 9000") == SAME

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Row, select
@@ -21,7 +22,7 @@ from app.db.decisions.job_views import holders, job_view, predicted
 from app.db.decisions.mergeable import NOT_MERGED, Mergeable, mergeable_jobs
 from app.db.jobs.affinities import affinity_of, asks_for_labels
 from app.db.learning.run_history import RunTimes, run_times
-from app.db.learning.run_speeds import paces_of
+from app.db.learning.run_speeds import earlier_steps, paces_of
 from app.db.merging.recipes import RECIPE_COLUMNS
 from app.db.moves.planned_moves import not_moved_before
 from app.db.tables import app_versions, jobs
@@ -68,12 +69,15 @@ _SEEN = [
         "first_running_ms",
         "predicted_step_ms",
         "gpu_speeds",
+        "epoch",
     ]
 ]
 _WITH_VERSION = app_versions.c.id == jobs.c.app_version_id
 _ROWS = select(*_SEEN, app_versions.c.base_image).join(app_versions, _WITH_VERSION)
 _ROWS_TO_MERGE = select(jobs, app_versions.c.base_image, *RECIPE_COLUMNS).join(app_versions, _WITH_VERSION)
 _UNFINISHED = jobs.c.state.not_in(TERMINAL_JOB_STATES)
+
+_NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -99,6 +103,7 @@ class JobMemory:
         self._learnt_to = ""  # up to this job, the last one of the present turn
         self._unlearnt = 0  # so many of those behind it do not know what is usual for their apps now
         self._paces: dict[str, tuple[int, ProgressRate | None]] = {}  # with when they were asked for
+        self._earlier: dict[str, tuple[int, Mapping[str, float]]] = {}  # steps of earlier runs, before which epoch
         self._known = _Known()
 
     async def read(
@@ -194,6 +199,19 @@ class JobMemory:
             )
             kept |= {job_id: (now_ms, found.get(job_id)) for job_id in asked}
         self._paces = kept
+        await self._read_earlier(connection, measured, reading)
+
+    async def _read_earlier(self, connection: AsyncConnection, measured: set[str], reading: RowReading) -> None:
+        """Of those that have moved, once for each move: what their steps took where they were before."""
+        epochs = {job_id: self._rows[job_id].epoch for job_id in measured if self._rows[job_id].epoch > 1}
+        kept = {job_id: was for job_id, was in self._earlier.items() if epochs.get(job_id) == was[0]}
+        asked = sorted(epochs.keys() - kept.keys())
+        if asked:
+            found: dict[str, dict[str, float]] = await reading.aside(
+                connection, "metric_points", lambda: earlier_steps(connection, asked), {}
+            )
+            kept |= {job_id: (epochs[job_id], found.get(job_id, _NOTHING)) for job_id in asked}
+        self._earlier = kept
 
     def _changed(self, fresh: set[str], before: _Known) -> set[str]:
         """Of which more has changed than what is predicted, or may have, by time alone."""
@@ -252,6 +270,7 @@ class JobMemory:
             pace=self._paces.get(row.id, (0, None))[1],
             usual=known.usual.get(row.app_id),
             stated_step_ms=row.predicted_step_ms,
+            earlier_ms=self._earlier.get(row.id, (0, _NOTHING))[1],
         )
 
 

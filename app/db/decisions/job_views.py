@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Row
@@ -88,9 +89,11 @@ def predicted(
     pace: ProgressRate | None,
     usual: RunTimes | None,
     stated_step_ms: float | None,
+    earlier_ms: Mapping[str, float] = MappingProxyType({}),
 ) -> JobView:
     """By what the present run measured, else by what is usual for its app, else by what the job states of itself: as
-    long as that takes `on` the type of GPU of its run, or the one that it names."""
+    long as that takes `on` the type of GPU of its run, or the one that it names. `earlier_ms`: a step of its earlier
+    runs, by type of GPU."""
     times = StatedTimes(job.speeds or UNKNOWN_SPEEDS, stated_step_ms)
     if usual is not None:
         never_saves = usual.saves is False and job.has_never_saved
@@ -103,5 +106,6 @@ def predicted(
         times = times.on(where, trains_there=run is not None and run.trains_since_ms is not None)
     own_ms = None if pace is None else pace.step_ms()
     step_ms = times.step_ms if own_ms is None else own_ms
-    job = replace(job, speeds=None if job.resources.gpu_type is not None else times.speeds)
+    speeds = times.speeds if own_ms is None else times.speeds.measured(own_ms, earlier_ms)
+    job = replace(job, speeds=None if job.resources.gpu_type is not None else speeds)
     return with_prediction(job, run, now_ms, step_ms=step_ms, usual_run_ms=times.run_ms)

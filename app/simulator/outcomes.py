@@ -82,7 +82,7 @@ class SimulationResult:
         """The figures by name; seconds and dollars. `boot_usd`: what jobs paid while serverless machines came up;
         `idle_usd`: of rented machines while no job held them, billed units that were begun included."""
         jct_s = np.array([one.jct_ms for one in self.outcomes]) / 1000
-        work_s = np.array([one.work_ms for one in self.outcomes]) / 1000
+        wait_s = np.array([one.wait_ms for one in self.outcomes]) / 1000
         move_s = np.array([one.move_ms for one in self.outcomes]) / 1000
         late_s = np.array([max(0, one.finished_ms - one.deadline_ms) for one in self.outcomes]) / 1000
         missed = sum(one.missed for one in self.outcomes)
@@ -96,9 +96,9 @@ class SimulationResult:
             "p90_jct_s": p90,
             "p99_jct_s": p99,
             "share_within_10_min": float((jct_s <= TEN_MINUTES_MS / 1000).mean()),
-            "mean_queue_s": float((jct_s - work_s - move_s).mean()),
+            "mean_queue_s": float((wait_s - move_s).mean()),
             "mean_move_s": float(move_s.mean()),
-            "mean_wait_s": float((jct_s - work_s).mean()),
+            "mean_wait_s": float(wait_s.mean()),
             "share_serverless": only_serverless / len(self.outcomes),
             "deadline_misses": missed,
             "deadline_miss_share": missed / len(self.outcomes),

@@ -100,12 +100,11 @@ def predicted(
         job = job if job.never_saves == never_saves else replace(job, never_saves=never_saves)
         speeds = usual.speeds if job.speeds is None else job.speeds.seen_from(usual.speeds.gpu_type)
         times = StatedTimes(speeds, usual.step_ms, usual.run_ms)
-    times = times.among(job.resources.gpus_min)
-    where = on or job.resources.gpu_type
-    if where is not None:
-        times = times.on(where, trains_there=run is not None and run.trains_since_ms is not None)
+    trains = run is not None and run.trains_since_ms is not None
+    times = times.on(on or job.resources.gpu_type, job.resources.gpus_min, trains_there=trains)
     own_ms = None if pace is None else pace.step_ms()
-    step_ms = times.step_ms if own_ms is None else own_ms
-    speeds = times.speeds if own_ms is None else times.speeds.measured(own_ms, earlier_ms)
-    job = replace(job, speeds=None if job.resources.gpu_type is not None else speeds)
-    return with_prediction(job, run, now_ms, step_ms=step_ms, usual_run_ms=times.run_ms)
+    step_ms, speeds = times.step_ms, times.speeds
+    if own_ms is not None:
+        step_ms, speeds = own_ms, speeds.measured(own_ms, earlier_ms) if earlier_ms else speeds
+    seen = None if job.resources.gpu_type is not None else speeds
+    return with_prediction(job, run, now_ms, step_ms=step_ms, usual_run_ms=times.run_ms, speeds=seen)

@@ -107,13 +107,14 @@ class Market:
         self._sorted: dict[_Kind, tuple[Offer, ...]] = {}
         self._plain: dict[_Kind, Choice | None] = {}
         self._quicker: dict[_Kind, tuple[Offer, ...]] = {}
-        self._least_by_type: dict[str, int] | None = None
+        self._least_by_type: dict[str, int] = {}
         self._now_ms: int | None = None
         self._wakes: list[int] = []
 
     def at(self, now_ms: int, wakes: list[int]) -> Market:
         """The same at this moment: what would be done too late is passed over. `wakes` is told when that may change."""
-        now = copy(self)
+        now = Market.__new__(Market)
+        now.__dict__.update(self.__dict__)  # what is kept of its offers is kept for both
         now._now_ms, now._wakes = now_ms, wakes
         return now
 
@@ -122,7 +123,7 @@ class Market:
         fewer = copy(self)
         fewer.offers = tuple(offer for offer in self.offers if offer not in gone)
         fewer._fitting, fewer._sorted, fewer._plain, fewer._quicker = {}, {}, {}, {}
-        fewer._least_by_type = None
+        fewer._least_by_type = {}
         return fewer
 
     def choose(self, job: JobView, left_ms: int | None = None) -> Choice | None:
@@ -144,12 +145,13 @@ class Market:
         kind = self._kind(job)
         if kind not in self._plain:
             self._plain[kind] = self._choose(job)
-        return self._in_time(job, self._plain[kind], left_ms)
+        plain = self._plain[kind]
+        return plain if job.speeds is None else self._in_time(job, plain, left_ms)
 
     def least_by_type(self) -> Mapping[str, int]:
         """What an hour of work on one GPU costs at least, in micro-dollars, by type."""
-        if self._least_by_type is None:
-            self._least_by_type = least_by_type(self.offers)
+        if not self._least_by_type:
+            self._least_by_type.update(least_by_type(self.offers))
         return self._least_by_type
 
     def _in_time(self, job: JobView, choice: Choice | None, left_ms: int | None) -> Choice | None:

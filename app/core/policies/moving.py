@@ -165,6 +165,9 @@ class Mover:
 
     def _chase(self) -> None:
         """Rule 4, for the runs whose node costs more than the market by the asked share."""
+        dearest = self.board.dearest_gpu_micros() * (1 - self.config.rules.chase_drop)
+        if dearest <= 0:
+            return
         there = least_by_type(chain(self.board.all_open(), self.board.all_coming()))
         by_type = [*there.items(), *self.outlook.serverful.least_by_type().items()]
         if not by_type:
@@ -177,8 +180,7 @@ class Mover:
             >= min(micros * time_permille(group.speeds, gpu_type) // SAME for gpu_type, micros in by_type)
             for run_id in run_ids
         }
-        dearest = self.board.dearest_gpu_micros() * kept
-        if dearest > 0 and dearest >= min(micros for _, micros in by_type):
+        if dearest >= min(micros for _, micros in by_type):
             dearer |= {run.run_id for run in self.board.runs.values() if self._takes_one_type(run)}
         for run in map(self.board.runs.__getitem__, sorted(dearer)):
             if run.tier in SERVERFUL_TIERS and run.tier != Tier.OWN and len(run.job_ids) == 1:

@@ -68,6 +68,7 @@ class Board:
         self.companions: dict[str, MergeView] = {}  # by the companion's
         self._line = WaitingLine()
         self.runs_by_speed = RunsBySpeed()
+        self._with_speeds = 0
         self._queued: list[tuple[int, str]] = []
         self._runs_of_job: dict[str, set[str]] = {}
         self._runs_on: dict[str, set[str]] = {}
@@ -134,7 +135,9 @@ class Board:
     def put_job(self, job: JobView) -> None:
         before = self.jobs.get(job.job_id)
         self.jobs[job.job_id] = job
-        if job.speeds is not None or (before is not None and before.speeds is not None):
+        had = before is not None and before.speeds is not None
+        self._with_speeds += (job.speeds is not None) - had
+        if job.speeds is not None or had:
             self._group_runs_of(job.job_id)
         self.columns.put_job(job, counts=not self._is_in_lead(job.job_id))
         if before is None:
@@ -155,6 +158,7 @@ class Board:
     def drop_job(self, job_id: str) -> None:
         job = self.jobs.pop(job_id)
         self._group_runs_of(job_id)
+        self._with_speeds -= job.speeds is not None
         self.columns.drop_job(job_id)
         self.saving.pop(job_id, None)
         self._index_queued(job, None)
@@ -181,6 +185,11 @@ class Board:
         """Jobs that never started and were submitted after that moment, in that order."""
         first = bisect_right(self._queued, (submitted_ms, _LAST))
         return [self.jobs[key[1]] for key in self._queued[first:]]
+
+    @property
+    def has_speeds(self) -> bool:
+        """Whether there is a job that may have GPUs of several speeds."""
+        return self._with_speeds > 0
 
     @property
     def placeable_count(self) -> int:

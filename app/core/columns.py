@@ -20,6 +20,7 @@ class JobColumns:
     def __init__(self) -> None:
         self._slots: dict[str, int] = {}
         self._free: list[int] = []
+        self._ids: list[str] = []  # by slot; empty: of a job that is gone
         self._size = 0
         self._rows = np.zeros((5, _FIRST_SIZE), dtype=np.int64)
         self._order: npt.NDArray[np.intp] | None = None  # of the slots by deadline, until one changes
@@ -30,6 +31,7 @@ class JobColumns:
         slot = self._slots.get(job.job_id)
         if slot is None:
             slot = self._slots[job.job_id] = self._new_slot()
+            self._ids[slot] = job.job_id
             self._rows[4, slot] = _UNKNOWN
         if self._rows[0, slot] != job.deadline_ms:
             self._order = None
@@ -46,6 +48,7 @@ class JobColumns:
     def drop_job(self, job_id: str) -> None:
         slot = self._slots.pop(job_id)
         self._rows[1, slot] = 0
+        self._ids[slot] = ""
         self._free.append(slot)
 
     def demand(self, now_ms: int, due_by_ms: int) -> tuple[Integers, Integers]:
@@ -60,11 +63,23 @@ class JobColumns:
         left = np.where(counts, total - ran, ran)
         return self._deadlines[: len(due)], np.maximum(left, LEAST_MS) * gpus
 
+    def late_runs(self, now_ms: int, most: int) -> list[str]:
+        """Of the jobs that train and of which it is known how long they run, those that will be done after their
+        deadline: so many, the earliest deadlines first."""
+        deadline, _, total, done, since = self._rows[:, : self._size]
+        ran = done + np.maximum(now_ms - since, 0)
+        counts = (since >= 0) & (total >= 0) & (OUTLIVED_DENOMINATOR * ran <= OUTLIVED_NUMERATOR * total)
+        counts &= deadline > now_ms  # for the others it is over
+        late = np.flatnonzero(counts & (deadline - now_ms < np.maximum(total - ran, LEAST_MS)))
+        first = late[np.argsort(deadline[late], kind="stable")][:most] if len(late) > most else late
+        return sorted(job_id for slot in first.tolist() if (job_id := self._ids[slot]))
+
     def _new_slot(self) -> int:
         if self._free:
             return self._free.pop()
         if self._size == self._rows.shape[1]:
             self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)), axis=1)
         self._size += 1
+        self._ids.append("")
         self._order = None
         return self._size - 1

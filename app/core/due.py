@@ -44,21 +44,26 @@ class Due:
                 likely = offer
         return likely
 
-    def changes_ms(self, offer: Offer) -> Iterator[int]:
+    def changes_ms(self, gpu_type: str, begins_ms: int) -> Iterator[int]:
         """In how much time alone either answer becomes another; not before."""
         for margin in (_SURE, _LIKELY):
-            spare, slope = self._spare(offer, margin), -_WHOLE
+            spare, slope = self._spare_on(gpu_type, begins_ms, margin), -_WHOLE
             if self.runs:
-                slope += margin * time_permille(self.speeds, offer.gpu_type)
+                slope += margin * time_permille(self.speeds, gpu_type)
             if slope and (spare >= 0) == (slope < 0):
                 yield max(1, abs(spare) * _WHOLE // abs(slope))
 
     def _spare(self, offer: Offer, margin: int) -> int:
-        return self._spare_on(offer.gpu_type, offer.startup_ms + offer.arrival_ms, margin)
+        return self._spare_on(offer.gpu_type, begins_ms(offer), margin)
 
     def _spare_on(self, gpu_type: str, begins_ms: int, margin: int) -> int:
         """Milliseconds to spare, a negative number if none are."""
         return self.until_ms - begins_ms - self.left_ms * margin * time_permille(self.speeds, gpu_type) // _WHOLE
+
+
+def begins_ms(offer: Offer) -> int:
+    """From the request until the first step there, as far as is learned."""
+    return offer.startup_ms + offer.arrival_ms
 
 
 def due_of(job: JobView, now_ms: int, left_ms: int | None) -> Due | None:
@@ -79,7 +84,7 @@ def quicker_ones(offers: Iterable[Offer], speeds: GpuSpeeds) -> tuple[Offer, ...
     in time."""
     found: list[tuple[Offer, int, int]] = []
     for offer in offers:
-        permille, begins_ms = time_permille(speeds, offer.gpu_type), offer.startup_ms + offer.arrival_ms
-        if all(permille < its or begins_ms < at_ms for _, its, at_ms in found):
-            found.append((offer, permille, begins_ms))
+        permille, soon_ms = time_permille(speeds, offer.gpu_type), begins_ms(offer)
+        if all(permille < its or soon_ms < at_ms for _, its, at_ms in found):
+            found.append((offer, permille, soon_ms))
     return tuple(offer for offer, _, _ in found)

@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 
 from app.core.billing import first_unit
-from app.core.due import due_of, quicker_ones
+from app.core.due import begins_ms, due_of, quicker_ones
 from app.core.gpu_speeds import UNKNOWN_SPEEDS, GpuSpeeds
 from app.core.job_prices import entered_micros, staying_ms, stretch_ms
 from app.core.machine_lives import weighed_micros
@@ -163,7 +163,7 @@ class Market:
             return choice
         others = () if due.is_sure_on(choice.offer) else self._quicker_than(choice, job)
         for offer in (choice.offer, *others):
-            self._wakes += [self._now_ms + in_ms for in_ms in due.changes_ms(offer)]
+            self._wakes += [self._now_ms + in_ms for in_ms in due.changes_ms(offer.gpu_type, begins_ms(offer))]
         best = choice.offer if not others else due.first_in_time((choice.offer, *others))
         if best is None or best is choice.offer:
             return choice

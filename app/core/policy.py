@@ -59,6 +59,7 @@ class AllpassRules:
     )
     chase_drop: float = 0.1  # a run moves from one rented node to another that costs less by at least this share
     chase_pause_share: float = 0.02  # of a job's time that such moves may cost
+    late_most: float = 2.0  # times as much an hour of work may cost where a stated deadline is kept that else is not
     park_slack_ms: int = 600_000  # a job that leaves to wait for a node has at least so much time to spare
     reuse_half_life_ms: int = 60_000  # of the memory of what free nodes would have saved
     ahead_gain: float = 1.0  # a node is rented for jobs to come when they would save this many times its price

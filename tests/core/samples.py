@@ -191,6 +191,7 @@ _job_fields: dict[str, st.SearchStrategy[Any]] = {
     "locked": st.sampled_from([False, False, False, True]),
     "saves": st.sampled_from([True, True, True, False]),
     "never_saves": st.sampled_from([False, False, True]),
+    "deadline_given": st.sampled_from([True, True, False]),
     "speeds": st.sampled_from([None, None, UNKNOWN_SPEEDS, *SPEEDS]),
     "avoided_offers": st.frozensets(st.sampled_from(["x/1", "x/2", "y/1", "y/2"]), max_size=3),
 }

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.due import Due, due_of, quicker_ones
+from app.core.due import Due, begins_ms, due_of, quicker_ones
 from app.core.gpu_speeds import GpuSpeeds
 from app.core.job_prices import entered_micros, job_micros, usual_micros
 from app.core.market import Market
@@ -139,7 +139,7 @@ def later(due: Due, by_ms: int) -> Due:
 @given(due=dues, one=offers, share=st.floats(0, 1))
 def test_no_answer_changes_before_it_is_told(due: Due, one: Offer, share: float) -> None:
     """Until the next change, the moment before it included, both answers stay."""
-    until_ms = min([*due.changes_ms(one), due.left_ms - 1_000 if due.runs else 10**9])
+    until_ms = min([*due.changes_ms(one.gpu_type, begins_ms(one)), due.left_ms - 1_000 if due.runs else 10**9])
     for by_ms in (int((until_ms - 1) * share), until_ms - 1):
         if by_ms >= 0:
             then = later(due, by_ms)

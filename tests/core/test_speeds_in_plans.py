@@ -8,14 +8,16 @@ from typing import Any
 from app.core.gpu_speeds import GpuSpeeds
 from app.core.model.job import JobState, StartRule
 from app.core.model.money import Money
-from app.core.model.node import Tier
+from app.core.model.node import NodeState, Tier
 from app.core.model.plan import ActionKind
-from app.core.model.snapshot import JobView, NodeView, RunView
+from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.policy import PolicyConfig
+from tests.core import samples
 from tests.core.plans import ask, brief
-from tests.core.samples import CONFIG, NOW_MS, job, node, offer, on_serverless, run, snapshot
+from tests.core.samples import CONFIG, job, node, offer, on_serverless, run
 
 HOUR_MS = 3_600_000
+NOW_MS = 100 * HOUR_MS
 CAN_MOVE = replace(CONFIG, capabilities=frozenset(ActionKind))
 TIMES = (("h100", 400), ("l4", 4_000))
 T4 = offer("fn t4", Tier.SERVERLESS, "0.59", gpu_type="T4")
@@ -23,6 +25,10 @@ A100_FN = offer("fn a100", Tier.SERVERLESS, "2.10")
 L4 = offer("l4", Tier.MARKETPLACE, "0.30", gpu_type="L4", startup_ms=30_000)
 A100 = offer("a100", Tier.MARKETPLACE, "0.80", startup_ms=30_000)
 H100 = offer("h100", Tier.MARKETPLACE, "1.60", gpu_type="H100", startup_ms=30_000)
+
+
+def snapshot(**parts: Any) -> Snapshot:
+    return samples.snapshot(now_ms=NOW_MS, **parts)
 
 
 def waiting(hours: float, due_hours: float, **changes: Any) -> JobView:
@@ -97,9 +103,58 @@ def test_a_job_leaves_serverless_for_the_cheapest_that_is_in_time() -> None:
     cheap = replace(L4, price_per_hour=Money.usd("0.10"))
     for due_hours, taken in ((41, "l4"), (10, "a100")):
         held = waiting(8, due_hours, state=JobState.RUNNING, speeds=GpuSpeeds("a100", TIMES, trains_there=True))
-        live, on = on_serverless(held, 60_000)
+        live, on = on_serverless(held, 0, running_since_ms=NOW_MS - 60_000)
         seen = snapshot(jobs=[held], runs=[live], nodes=[on], offers=[A100_FN, cheap, A100])
         assert plan(seen) == [("provision", "job_a", taken)]
+
+
+def late(hours: float, due_hours: float, **changes: Any) -> list[tuple[str, ...]]:
+    """What is done for a job that has so much left on an A100, beside an H100 on which that is 0.4 times as long."""
+    held, live, on = training(hours, due_hours, **changes)
+    dear = replace(H100, price_per_hour=Money.usd("3.00"))
+    return moves(held, live, on, replace(A100, price_per_hour=Money.usd("0.80")), dear)
+
+
+def test_a_job_that_would_be_late_leaves_for_faster_gpus() -> None:
+    """Eight hours are left, and six are to go: on the H100 it takes three and a quarter, at half as much again for its
+    work. With nine to go it stays, with three nothing helps it."""
+    assert late(8, 6) == [("provision", "job_a", "h100")]
+    assert late(8, 9) == []
+    assert late(8, 3) == []
+
+
+def test_not_at_any_price_nor_for_a_deadline_that_nobody_stated() -> None:
+    """Up to twice what the work costs where it is, by default; nor is a job moved that has come a moment ago."""
+    assert late(8, 6, deadline_given=False) == []
+    held, live, on = training(8, 6)
+    dearer = replace(H100, price_per_hour=Money.usd("4.10"))
+    assert moves(held, live, on, dearer) == []
+    lenient = replace(CAN_MOVE, rules=replace(CAN_MOVE.rules, late_most=3.0))
+    seen = snapshot(jobs=[held], runs=[live], nodes=[on], offers=[dearer])
+    assert plan(seen, lenient) == [("provision", "job_a", "h100")]
+    off = replace(CAN_MOVE, rules=replace(CAN_MOVE.rules, late_most=0.0))
+    assert plan(snapshot(jobs=[held], runs=[live], nodes=[on], offers=[H100]), off) != [("migrate", "job_a")]
+    assert moves(held, replace(live, running_since_ms=NOW_MS - HOUR_MS), on, dearer) == []
+
+
+def test_it_goes_to_faster_gpus_that_are_there_or_come() -> None:
+    """A free H100 is taken at once; one that boots is waited for, and nothing more is rented."""
+    held, live, on = training(8, 6)
+    there = node("node_h", gpu_type="H100", price_per_hour=Money.usd("3.00"), idle_since_ms=NOW_MS)
+    seen = snapshot(jobs=[held], runs=[live], nodes=[on, there], offers=[A100])
+    assert plan(seen) == [("migrate", "job_a", "node_h", "0")]
+    told = ask("allpass", seen, CAN_MOVE)[0].actions[0].reason
+    assert "would be done 2 h 0 min after its deadline where it is, and is in time there" in told
+    boots = replace(there, state=NodeState.BOOTING, idle_since_ms=None)
+    assert plan(snapshot(jobs=[held], runs=[live], nodes=[on, boots], offers=[A100, H100])) == []
+
+
+def test_once_it_is_there_it_stays_for_its_deadline() -> None:
+    """An A100 costs less for the work, and would have it late."""
+    held = waiting(13.2, 5, state=JobState.RUNNING, speeds=GpuSpeeds("h100", (("a100", 2_500),), trains_there=True))
+    on = node("node_a", gpu_type="H100", free_gpus=(), price_per_hour=Money.usd("3.00"))
+    live = run("run_a", "job_a", "node_a", tier=Tier.MARKETPLACE, running_since_ms=NOW_MS - 10 * HOUR_MS)
+    assert moves(held, live, on, A100) == []
 
 
 def test_a_free_node_is_left_to_others_if_the_job_would_be_late_there() -> None:

@@ -17,6 +17,8 @@
    them end sooner at no higher cost; see `app.core.policies.merging`.
 7. An idle node is given back at once, unless free nodes would have saved more lately than keeping one costs. Then
    nodes are rented ahead, too, within the project's share; neither for a project that has it switched off.
+8. Where GPUs differ in speed, a job that would miss the deadline that its owner stated leaves for faster ones on which
+   it keeps it, at up to twice the price of an hour of its work; see `app.core.policies.rescuing`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from collections.abc import Iterator
 
 from app.core import queue
 from app.core.board import Board
+from app.core.due import begins_ms
 from app.core.gpu_speeds import time_on
 from app.core.model.job import JobState, StartRule
 from app.core.model.plan import STOP_AND_GO, ActionKind, Plan
@@ -34,9 +37,9 @@ from app.core.policies.moving import Mover
 from app.core.policies.paper import pressure_now, rented_rate
 from app.core.policies.placement import Place
 from app.core.policies.plan_builder import PlanBuilder
+from app.core.policies.rescuing import Rescuer
 from app.core.policies.reuse import reuse_flows, size_pool
 from app.core.policies.weighing import (
-    begins_ms,
     late_from_ms,
     may_be_parked,
     most_wait_ms,
@@ -64,7 +67,9 @@ class Allpass:
         if config.merging and desk.outlook.may(ActionKind.MERGE):
             state = Merger(desk).merge_and_split(state)
         _Placing(desk, int(state.get("parked_ms", budget_ms))).place_jobs()
-        Mover(desk, budget_ms).move_runs()
+        mover = Mover(desk, budget_ms)
+        Rescuer(mover).rescue_runs()
+        mover.move_runs()
         size_pool(desk, flows)
         signals = {"F_s": budget_ms / 1000}
         if config.explains:

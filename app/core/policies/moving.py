@@ -32,14 +32,14 @@ class Mover:
         """Serverless runs, projects in turn and of each by deadline; then runs on nodes that cost more than others."""
         if not (self.makes_before_break or self.outlook.may(ActionKind.DEMOTE)):
             return
-        runs = [(job, run) for run in self.board.serverless_runs.values() for job in self._movable(run)]
+        runs = [(job, run) for run in self.board.serverless_runs.values() for job in self.movable(run)]
         run_of = {job.job_id: run for job, run in runs}
         for job in self.board.in_turn(sorted((job for job, _ in runs), key=queue.edf_key)):
             self._move_if_cheaper(job, run_of[job.job_id])
         if self.makes_before_break:
             self._chase()
 
-    def _movable(self, run: RunView) -> list[JobView]:
+    def movable(self, run: RunView) -> list[JobView]:
         """The job of a run that trains, alone or as the lead of a merge, and neither moves nor is asked to leave."""
         lead_id, *others = run.job_ids
         alone = not others or (lead_id in self.board.merges and self.outlook.may(ActionKind.DEMOTE))
@@ -57,7 +57,7 @@ class Mover:
         `drop`: by which share a place has to cost less than where the job is; in any case it costs less. A node that
         was rented for the job stays its target when its offer is gone from the market, as it is once it is taken.
         """
-        price = self._price(job, run)
+        price = self.price(job, run)
         if price is None:
             return
         most_micros = min(price - 1, price * (1 - drop))
@@ -74,7 +74,7 @@ class Mover:
             return
         left_ms = self.desk.left_ms(job, run) if self._is_known(job, run) else None
         choice = self.outlook.serverful.choose(job, left_ms) if self.outlook.may_rent() else None
-        if choice is None or _share_micros(choice.offer, job) > most_micros:
+        if choice is None or share_micros(choice.offer, job) > most_micros:
             return
         if not self._is_worth(job, run, price, choice.offer, drop):
             return
@@ -90,15 +90,15 @@ class Mover:
             place.take(job)
             self.desk.demote(run, job, [job], f"leaves for {place.place_id}: {why}")
 
-    def _price(self, job: JobView, run: RunView) -> int | None:
+    def price(self, job: JobView, run: RunView) -> int | None:
         """What the run costs per hour: its share of the node."""
         node = self.board.nodes.get(run.node_id)
-        return None if node is None else _share_micros(node, job)
+        return None if node is None else share_micros(node, job)
 
     def _is_worth(self, job: JobView, run: RunView, price: int, target: Offer | NodeView, drop: float) -> bool:
         """Rule 3. Sets the wake-ups at which time alone changes the answer. A move pays for itself while its target
         lives: where such machines fail sooner than that on average, it does not. `drop`: of a chase, otherwise 0."""
-        lost_ms, micros = unkept_ms(job, run, self.now_ms), _share_micros(target, job)
+        lost_ms, micros = unkept_ms(job, run, self.now_ms), share_micros(target, job)
         arrival = arrival_cost(target) * job.resources.gpus_min // target.gpu_count
         worth_ms = break_even_ms(self.config, price, micros, lost_ms, arrival)
         if worth_ms is None or 0 < target.mean_life_ms <= worth_ms or (drop and self._risks(job, run, price, target)):
@@ -124,7 +124,7 @@ class Mover:
         if not target.mean_life_ms:
             return False
         chance = self.desk.left_ms(job, run) / target.mean_life_ms
-        return _share_micros(target, job) > (1 - chance) * price
+        return share_micros(target, job) > (1 - chance) * price
 
     def _would_be_late(self, job: JobView, run: RunView, left_ms: int, lost_ms: int, longer_ms: int) -> bool:
         """`longer_ms`: that what is left takes there, on slower GPUs."""
@@ -184,7 +184,7 @@ class Mover:
             dearer |= {run.run_id for run in self.board.runs.values() if self._takes_one_type(run)}
         for run in map(self.board.runs.__getitem__, sorted(dearer)):
             if run.tier in SERVERFUL_TIERS and run.tier != Tier.OWN and len(run.job_ids) == 1:
-                for job in self._movable(run):
+                for job in self.movable(run):
                     self._chase_one(job, run)
 
     def _takes_one_type(self, run: RunView) -> bool:
@@ -193,16 +193,19 @@ class Mover:
         return job is not None and job.speeds is None
 
     def _chase_one(self, job: JobView, run: RunView) -> None:
-        moves, since_ms = self.config.moves, run.running_since_ms
-        if since_ms is None:
-            return
-        rests_until_ms = since_ms + int((moves.save_ms + moves.load_ms) / self.config.rules.chase_pause_share)
-        if self.now_ms < rests_until_ms:
-            self.desk.wake(rests_until_ms)
-        else:
+        if not self.rests(run):
             self._move_if_cheaper(job, run, self.config.rules.chase_drop)
 
+    def rests(self, run: RunView) -> bool:
+        """Whether a run on a rented node has moved there so lately that it stays for now; or does not train."""
+        moves, since_ms = self.config.moves, run.running_since_ms
+        if since_ms is None or run.tier == Tier.SERVERLESS:
+            return since_ms is None
+        rests_until_ms = since_ms + int((moves.save_ms + moves.load_ms) / self.config.rules.chase_pause_share)
+        self.desk.wake(rests_until_ms)
+        return self.now_ms < rests_until_ms
 
-def _share_micros(one: Offer | NodeView, job: JobView) -> int:
+
+def share_micros(one: Offer | NodeView, job: JobView) -> int:
     """What an hour of the job's work costs there: of its share of the GPUs."""
     return job_micros(one, job) * job.resources.gpus_min // one.gpu_count

@@ -6,6 +6,7 @@ Every taking of GPUs is written down at once, so that no two jobs of a plan are 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
@@ -14,7 +15,7 @@ from app.core.job_prices import job_micros
 from app.core.machine_lives import weighed_micros
 from app.core.model.job import NO_AFFINITY, Affinity, Resources
 from app.core.model.money import Money
-from app.core.model.node import Tier
+from app.core.model.node import NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, NodeView
 from app.core.policies.room import Room, shape_fits
@@ -43,6 +44,10 @@ class Place:
     offer: Offer | None = None  # of one that this plan rents
     tenants: list[Affinity] = field(default_factory=list)  # of those that are there, or come by this plan
     needed: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        return self.node is not None and self.node.state == NodeState.READY
 
     @property
     def rank(self) -> tuple[int, int, str]:
@@ -167,6 +172,14 @@ class Fleet:
             return self._open_room(job.project_id).cheapest(job, most_micros)
         nodes = self._board.open_nodes(job.project_id)
         return Room((self._place(nodes[one]) for one in hosts & nodes.keys()), _RANK).cheapest(job, most_micros)
+
+    def ready_places(self, job: JobView, most_micros: float) -> Iterator[Place]:
+        """Ready nodes with room for the job, the best of each shape; all where it may go anywhere."""
+        return iter(()) if self.hosts(job) else self._open_room(job.project_id).heads(job, most_micros)
+
+    def coming_places(self, job: JobView, most_micros: float) -> Iterator[Place]:
+        """Likewise of those that come."""
+        return iter(()) if self.hosts(job) else self._coming_room(job.project_id).heads(job, most_micros)
 
     def coming_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:
         """The coming node with room for the job that is expected first. `most_micros`: as for ready ones."""

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from app.core.due import begins_ms
 from app.core.job_prices import usual_micros
 from app.core.model.node import NodeState, Tier
 from app.core.model.plan import ActionKind
 from app.core.model.snapshot import JobView, NodeView
 from app.core.policies.plan_builder import PlanBuilder
-from app.core.policies.weighing import begins_ms
 from app.core.policy import PolicyState
 from app.core.remaining import predicted_ms, remaining_ms
 

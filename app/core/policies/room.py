@@ -43,16 +43,16 @@ class Room:
 
     def first(self, job: JobView, most_micros: float) -> Place | None:
         """The first place that takes the job, of those where an hour of its work costs at most so much."""
-        return min(self._heads(job, most_micros), key=self._rank, default=None)
+        return min(self.heads(job, most_micros), key=self._rank, default=None)
 
     def cheapest(self, job: JobView, most_micros: float) -> Place | None:
         """The same by what an hour of its work costs: where GPUs have other speeds, not what an hour costs there."""
         if job.speeds is None:
             return self.first(job, most_micros)
-        heads = self._heads(job, most_micros)
+        heads = self.heads(job, most_micros)
         return min(heads, key=lambda place: (place.weighed_share_micros(job), *self._rank(place)), default=None)
 
-    def _heads(self, job: JobView, most_micros: float) -> Iterator[Place]:
+    def heads(self, job: JobView, most_micros: float) -> Iterator[Place]:
         """Of each shape, the first place for each number of free GPUs."""
         return (
             head

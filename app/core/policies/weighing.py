@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.core import queue
+from app.core.due import begins_ms
 from app.core.gpu_speeds import time_on
 from app.core.job_prices import arrival_cost, job_micros, usual_micros
 from app.core.model.job import JobKind, JobState, StartRule
@@ -34,11 +35,6 @@ def break_even_ms(
         return None
     cost = move_cost(config, source_micros, target_micros) + lost_ms * target_micros + arrival
     return int(config.rules.move_gain * cost / gap)
-
-
-def begins_ms(offer: Offer) -> int:
-    """From the request until the first step there, as far as is learned."""
-    return offer.startup_ms + offer.arrival_ms
 
 
 def patience_ms(config: PolicyConfig, serverless: Offer | None) -> int:

@@ -44,6 +44,7 @@ _SEEN = [
         "row_version",
         "submitted_ms",
         "deadline_ms",
+        "deadline_given",
         "resources",
         "kind",
         "priority_class",

@@ -39,6 +39,7 @@ def job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image: 
         row_version=row.row_version,
         submitted_ms=row.submitted_ms,
         deadline_ms=row.deadline_ms,
+        deadline_given=row.deadline_given,
         resources=resources,
         kind=read_as(JobKind, row.kind),
         priority_class=read_as(PriorityClass, row.priority_class),

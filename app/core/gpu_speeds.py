@@ -51,6 +51,15 @@ class GpuSpeeds:
         times |= {self.gpu_type: _within(SAME * SAME / there)} if self.gpu_type else {}
         return GpuSpeeds(plain, tuple(sorted(times.items())), trains_there, linked)
 
+    @property
+    def named(self) -> str:
+        """The type that its times speak of, for people."""
+        return (self.gpu_type or _USUAL_GPU).upper()
+
+    def knows(self, gpu_type: str) -> bool:
+        """Whether its time there was predicted or measured, and not taken from what such GPUs are sold to do."""
+        return plain_gpu(gpu_type) in dict(self.times)
+
     def measured(self, step_ms: float, others_ms: Mapping[str, float]) -> GpuSpeeds:
         """With what the job's own runs have measured: a step of it takes `step_ms` here, and others elsewhere."""
         own = {plain_gpu(name): ms for name, ms in others_ms.items()}

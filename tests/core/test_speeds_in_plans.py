@@ -192,4 +192,7 @@ def test_the_cheapest_serverless_gpu_is_the_one_whose_work_is() -> None:
     dearer = replace(T4, price_per_hour=Money.usd("0.75"))
     assert plan(snapshot(jobs=[unknown], offers=[dearer, A100_FN])) == [("start", "job_a", "fn a100")]
     told = ask("allpass", snapshot(jobs=[unknown], offers=[dearer, T4]), CAN_MOVE)[0].actions[0].reason
-    assert "an hour's usual work takes 3 h there, and costs $1.78" in told
+    assert "what an A100 does in an hour is taken to need 3 h there, and costs $1.78" in told
+    known = waiting(0.1, 100, speeds=GpuSpeeds("t4", (("a100", 125),)), start=StartRule.NOW)
+    told = ask("allpass", snapshot(jobs=[known], offers=[A100_FN]), CAN_MOVE)[0].actions[0].reason
+    assert "what a T4 does in an hour takes 0.12 h there, and costs $0.26" in told

@@ -15,6 +15,7 @@ from app.core.model.offer import Offer
 from app.core.model.snapshot import ClosedProvider, JobView, NodeView
 
 GIB = 1024**3
+_SPOKEN_WITH_A_VOWEL = "AEFHILMNORSX"  # an A100, an RTX 4090; a T4
 
 
 def duration(duration_ms: int) -> str:
@@ -66,9 +67,10 @@ def speed(job: JobView, speeds: GpuSpeeds, taken: Offer) -> str:
     permille = time_permille(speeds, taken.gpu_type)
     if permille == SAME or not taken.price_per_hour.micros:
         return ""
-    work = Money(round(job_micros(taken, job), -4))  # in cents
-    of = f"an hour's work of a {speeds.gpu_type.upper()}" if speeds.gpu_type else "an hour's usual work"
-    return f"; {of} takes {permille / SAME:.2g} h there, and costs {work}"
+    work, name = Money(round(job_micros(taken, job), -4)), speeds.named  # in cents
+    article = "an" if name[0] in _SPOKEN_WITH_A_VOWEL else "a"
+    takes = "takes" if speeds.knows(taken.gpu_type) else "is taken to need"
+    return f"; what {article} {name} does in an hour {takes} {permille / SAME:.2g} h there, and costs {work}"
 
 
 def too_slow(passed_over: Offer) -> str:

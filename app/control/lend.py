@@ -11,6 +11,7 @@ from dataclasses import replace
 from app.control.context import ControlContext
 from app.control.each import each, each_by_itself
 from app.control.keeping_gpus import KeepingWatch
+from app.control.queueing import QueueKeeper
 from app.core.board import Board
 from app.core.lending import REST_MS, TAKE_MS, Lent, lend
 from app.core.model.health import Chore
@@ -30,6 +31,7 @@ class Lender:
     def __init__(self, context: ControlContext) -> None:
         self._context = context
         self._kept = KeepingWatch(context)
+        self._queues = QueueKeeper(context)
         self._declined_until_ms: dict[str, int] = {}
         self._lent_until_ms: dict[str, int] = {}  # by the job that it was lent to, which has so long to take it
         self.wake_at_ms: int | None = None  # when to look again, whatever happens
@@ -58,7 +60,8 @@ class Lender:
         self._declined_until_ms = {one: until for one, until in self._declined_until_ms.items() if until > now_ms}
         waiting = {one.job_id for one in plan.waiting} - self._declined_until_ms.keys()
         board = Board.of(_small(snapshot, {run.node_id for run in runs}, waiting))
-        found = lend(board, runs, waiting, now_ms)
+        sharing = await self._queues.sharing(snapshot, runs, waiting)
+        found = lend(board, runs, waiting, now_ms, sharing)
         self._declined_until_ms |= dict.fromkeys(found.declined, now_ms + _DECLINED_MS)
         self._lent_until_ms = {job_id: self._lent_until_ms[job_id] for job_id in self.helped}
         for lent in found.lent:

@@ -47,6 +47,7 @@ from app.db.tables.offers import (
     provider_states,
 )
 from app.db.tables.pools import host_machines, hosts, pool_spot_shares, pool_tokens, pools
+from app.db.tables.queues import job_queues, queue_thresholds
 from app.db.tables.reservations import reservations, reserved_gpus
 from app.db.tables.runs import (
     allocations,
@@ -96,6 +97,7 @@ __all__ = [
     "installations",
     "item_failures",
     "job_events",
+    "job_queues",
     "jobs",
     "leader_leases",
     "ledger",
@@ -126,6 +128,7 @@ __all__ = [
     "provider_operations",
     "provider_paces",
     "provider_states",
+    "queue_thresholds",
     "reservations",
     "reserved_gpus",
     "run_history",

@@ -17,6 +17,7 @@ from app.services.reading.estimate_finish import estimate_one
 from app.services.reading.explain_spread import explain_spread
 from app.services.reservations.show import explain_reservation
 from app.services.sizes.explain_kept import explain_kept
+from app.services.sizes.explain_queue import explain_queue
 from app.services.standby.show_standby import explain_standby
 from app.settings import Settings
 
@@ -77,6 +78,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
                 *await explain_standby(connection, job.id, _node_of(live), now_ms=now_ms),
                 *([] if live is None else await explain_kept(connection, job.id, live.run_id, now_ms=now_ms)),
             ),
+            queued=tuple(await explain_queue(connection, job.id, now_ms=now_ms)),
             reserved=tuple(
                 await explain_reservation(
                     connection, job.project_id, row["priority_class"], _node_of(live), waits=waits, now_ms=now_ms

@@ -1,0 +1,119 @@
+"""Who of a machine's jobs gives up a GPU, who has one more, and who of those that wait comes first (ADR 0119). Pure.
+
+What the rules of the paper say of a pool (`pool`), for jobs that train already and whose owners lend GPUs: interactive
+jobs first, parts from whoever loses least, more to whoever gains most. Nobody is ended here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from app.core import queue
+from app.core.elastic.pool import UNTRIED
+from app.core.elastic.profile import NOISE, SpeedProfile
+from app.core.elastic.queues import PriorityQueue, QueueThresholds, expected_remaining_s
+from app.core.elastic.rules import MENDED, ElasticRules
+from app.core.elastic.runs import ElasticRun
+from app.core.elastic.scaling import gain_per_gpu, is_worth_resizing, loss_per_gpu
+from app.core.elastic.standing import JobUse, QueueStanding
+from app.core.model.snapshot import JobView
+
+RESIZE_S = 1.0  # the step in which processes join takes 0.1 to 0.3 s longer, of tiny models (ADR 0098)
+NO_USE, COLD = JobUse(), QueueThresholds()
+_DIGITS = 9  # what differs by less is one number that was reached on two ways
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSharing:
+    """What is known of the jobs of some machines: by job where they stand, what they have had and whose they are; by
+    run how fast they are at each size; by project when jobs leave a queue. Of whom nothing is known stands with the
+    batch jobs, and is faster with each GPU."""
+
+    rules: ElasticRules = MENDED
+    standings: Mapping[str, QueueStanding] = field(default_factory=dict)
+    uses: Mapping[str, JobUse] = field(default_factory=dict)
+    profiles: Mapping[str, SpeedProfile] = field(default_factory=dict)
+    thresholds: Mapping[str, QueueThresholds] = field(default_factory=dict)
+    projects: Mapping[str, str] = field(default_factory=dict)
+
+    def line_key(self, job: JobView) -> tuple[object, ...]:
+        """Guaranteed jobs before spot jobs, then by queue; in a queue whoever is due first (`mended`) or came first
+        (`literal`). Deadlines are what owners were promised, so they come before classes of service."""
+        is_spot, *due = queue.edf_key(job)
+        order = due if self.rules.least_served else [job.submitted_ms, job.job_id]
+        return (is_spot, self._queue(job.job_id), *order)
+
+    def is_interactive(self, job_id: str) -> bool:
+        return self._queue(job_id) is PriorityQueue.INTERACTIVE
+
+    def may_lend(self, run: ElasticRun, size: int) -> bool:
+        """Whether a run of this size may be left with one GPU less."""
+        standing = self.standings.get(run.job_id)
+        return size > run.least and (standing is None or not standing.keeps_all)
+
+    def lender_key(self, run: ElasticRun, size: int) -> tuple[float, ...]:
+        """Least first: the last queue, the smallest loss, the largest holder, whoever was served most."""
+        profile = self._profile(run)
+        sizes, speeds = _curve(profile, run)
+        loss = loss_per_gpu(sizes, speeds, size - sizes[0], self.rules)
+        return (-self._queue(run.job_id), round(loss, _DIGITS), -size, -self._class(run.job_id))
+
+    def growth_key(self, run: ElasticRun, size: int) -> tuple[float, ...]:
+        """Least first: interactive jobs, the largest gain, the smallest part of what is its own."""
+        gain = round(self._gain(run, size), _DIGITS)
+        return (not self.is_interactive(run.job_id), -gain, size / run.own)
+
+    def grows(self, run: ElasticRun, size: int, remaining_s: float | None) -> bool:
+        """Whether a run of this size is to have one GPU more that is idle. What its owner counts on it always has back;
+        more of a range has to bring something, and more than the change costs. `remaining_s`: of its job at this size,
+        where that was predicted."""
+        if size < run.asked:
+            return True
+        if self._gain(run, size) <= 0:
+            return False
+        if not self.rules.heeds_costs:
+            return True
+        profile = self._profile(run)
+        before, after = profile.speed(size), profile.speed(size + 1)
+        if size + 1 not in profile.measured:
+            after = max(after, before * (size + 1) / size)  # as is tried in the pool: it may be as fast as that
+        return is_worth_resizing(before, after, self._remaining_s(run.job_id, remaining_s), RESIZE_S)
+
+    def _remaining_s(self, job_id: str, predicted_s: float | None) -> float:
+        if predicted_s is not None:
+            return predicted_s
+        standing, use = self.standings.get(job_id), self.uses.get(job_id, NO_USE)
+        if standing is None:
+            return math.inf
+        thresholds = self.thresholds.get(self.projects.get(job_id, ""), COLD)
+        return expected_remaining_s(standing.place(use, self.rules), use.held_s, thresholds)
+
+    def _gain(self, run: ElasticRun, size: int) -> float:
+        """Of the next GPU; below the noise of a measurement it is none."""
+        profile = self._profile(run)
+        if size >= run.own or (profile.ceiling is not None and size >= profile.ceiling):
+            return 0.0
+        sizes, speeds = _curve(profile, run)
+        gain = gain_per_gpu(sizes, speeds, size - sizes[0], self.rules)
+        untried = size + 1 not in profile.measured
+        return max(gain, UNTRIED) if untried else gain * (gain > NOISE)
+
+    def _queue(self, job_id: str) -> PriorityQueue:
+        standing = self.standings.get(job_id)
+        return PriorityQueue.BATCH if standing is None else standing.queue
+
+    def _class(self, job_id: str) -> int:
+        standing = self.standings.get(job_id)
+        return 0 if standing is None else standing.service_class(self.uses.get(job_id, NO_USE), self.rules)
+
+    def _profile(self, run: ElasticRun) -> SpeedProfile:
+        known = self.profiles.get(run.run_id)
+        return known if known is not None else SpeedProfile(run.asked)
+
+
+def _curve(profile: SpeedProfile, run: ElasticRun) -> tuple[list[int], list[float]]:
+    """Every size that the run may have, and its speed there."""
+    sizes = list(range(min(run.least, run.held.wanted), max(run.own, run.held.wanted) + 1))
+    return sizes, [profile.speed(size) for size in sizes]

@@ -148,20 +148,28 @@ def _could_take(place: Place, job: JobView, fleet: Fleet) -> bool:
 
 def _give_back(board: Board, place: Place, tenants: Sequence[ElasticRun], sharing: GpuSharing) -> Iterator[Lent]:
     """One at a time to whoever gains most by it, and may pay for one more; where it makes no difference to whoever has
-    fewest of its own."""
+    fewest of its own. A range that is no faster with what it has than with less goes on with less."""
     most = {run.run_id: _most_paid(board, place, run) for run in tenants}
     left_s = {run.run_id: _left_s(board, run) for run in tenants}
     sizes = {run.run_id: run.held.wanted for run in tenants}
-    for _ in {*place.free_gpus} - {index for run in tenants for index in run.broken}:
+    usable = {*place.free_gpus} - {index for run in tenants for index in run.broken}
+    for idle in range(len(usable), 0, -1):
+        room = {run.run_id: min(idle, most[run.run_id] - sizes[run.run_id]) for run in tenants}
         short = [
             run
             for run in tenants
-            if sizes[run.run_id] < most[run.run_id] and sharing.grows(run, sizes[run.run_id], left_s[run.run_id])
+            if room[run.run_id] > 0 and sharing.grows(run, sizes[run.run_id], room[run.run_id], left_s[run.run_id])
         ]
         if not short:
             break
-        sizes[min(short, key=lambda run: sharing.growth_key(run, sizes[run.run_id])).run_id] += 1
+        best = min(short, key=lambda run: sharing.growth_key(run, sizes[run.run_id], room[run.run_id]))
+        sizes[best.run_id] += 1
     for run in tenants:
+        useful = sharing.useful(run)
+        if sizes[run.run_id] == run.held.wanted > useful:
+            less = run.held.wanted - useful
+            told = f"gives up {less} GPU{'s' * (less > 1)} that made it no faster"
+            yield Lent(run, useful, None, told)
         if sizes[run.run_id] > run.held.wanted:
             told = f"has {sizes[run.run_id]} of its {run.own} GPUs, which nobody else waits for"
             yield Lent(run, sizes[run.run_id], None, told)

@@ -1,4 +1,4 @@
-"""Where jobs stand that share machines with elastic ones, when they leave a queue, and whether their kind was said
+"""Where jobs stand that share machines with elastic ones, whether their kind was said, and speeds by number of GPUs
 
 Revision: 0055, after 0052
 
@@ -48,9 +48,22 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("project_id", name=op.f("pk_queue_thresholds")),
         sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name=op.f("fk_queue_thresholds_project_id_projects")),
     )
+    op.create_table(
+        "size_speeds",
+        sa.Column("app_id", sa.Text, nullable=False),
+        sa.Column("shape", sa.Text, nullable=False),
+        sa.Column("gpu_type", sa.Text, nullable=False),
+        sa.Column("gpus", sa.Integer, nullable=False),
+        sa.Column("steps_per_s", sa.Double, nullable=False),
+        sa.Column("noise", sa.Double, nullable=False),
+        sa.Column("samples", sa.BigInteger, nullable=False),
+        sa.Column("updated_ms", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("app_id", "shape", "gpu_type", "gpus", name=op.f("pk_size_speeds")),
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("size_speeds")
     op.drop_table("queue_thresholds")
     op.drop_table("job_queues")
     op.drop_column("jobs", "kind_said")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from sqlalchemy import null, select, update
@@ -15,8 +15,7 @@ from app.core.lending import REST_MS, TAKE_MS
 from app.core.model.health import Chore
 from app.core.model.job import JobState, PauseReason, Resources
 from app.db.jobs.reads import find_job
-from app.db.queues.thresholds import thresholds_of
-from app.db.tables import allocations, job_events, job_queues, jobs, metric_points, queue_thresholds, runs
+from app.db.tables import allocations, job_events, jobs, runs
 from app.services.reading.explain_job import explain_job
 from app.services.runs.apply_run_reports import apply_run_reports
 from app.services.sizes.resize_job import resize_job
@@ -337,149 +336,6 @@ async def test_a_gpu_on_which_nothing_can_begin_is_not_given_back_again(pool: Po
         await pool.decide(REST_MS)
     assert await pool.size() == (3, [0, 1, 2])
     assert (await pool.told()).count("gpus_given_back") == 1
-
-
-class Standing(NamedTuple):
-    """A row of where a job stands."""
-
-    kind: str
-    queue: int
-    because: str
-    since_ms: int
-
-
-async def standing(pool: Pool, job_id: str) -> Standing:
-    async with pool.world.database.transaction() as connection:
-        of = job_queues.c
-        row = await connection.execute(select(of.kind, of.queue, of.because, of.since_ms).where(of.job_id == job_id))
-        return Standing(*row.one())
-
-
-async def test_an_interactive_job_has_what_is_lent_to_it_before_whoever_is_due_earlier(pool: Pool) -> None:
-    """The one that waits is due first, and both fit: what is left for the other one is not given to it."""
-    now_ms = pool.world.clock.now_ms()
-    batch = await pool.asks(deadline_ms=now_ms + 1)
-    short = await pool.asks(deadline_ms=now_ms + 9_000_000, total_steps=20)
-    await pool.decide()
-    assert await pool.size() == (3, [0, 1, 2, 3])
-    await pool.says(0, 1, 2)
-    await pool.decide()
-    assert (await pool.state(short), await pool.state(batch)) == ("starting", "queued")
-    (event,) = await pool.events("gpus_lent")
-    assert event.message == f"lends 1 of 1 GPU that {short}, which is interactive, waits for"
-    await pool.decide(REST_MS)
-    await pool.says(0, 1)
-    await pool.decide()
-    assert await pool.state(batch) == "starting"
-    assert await standing(pool, short) == ("interactive", 1, "20 steps, at most 100", 0)
-    assert await standing(pool, batch) == ("batch", 2, "nothing shows that it is short", 0)
-
-
-async def test_what_was_set_aside_and_never_left_is_anybodys_after_a_while(pool: Pool) -> None:
-    """The lender's step is long: the interactive job is decided on as any other again."""
-    short = await pool.asks(total_steps=20)
-    await pool.decide()
-    async with pool.world.database.transaction() as connection:
-        of = jobs.c
-        row = (await connection.execute(select(of.set_aside_place, of.set_aside_gpus).where(of.id == short))).one()
-    assert tuple(row) == (pool.node_id, 1)
-    await pool.decide(TAKE_MS + 1)
-    await pool.decide()
-    await pool.says(0, 1, 2)
-    await pool.decide()
-    assert await pool.state(short) == "starting"
-
-
-async def test_one_that_its_owner_calls_interactive_lends_nothing_until_it_has_run_for_long(world: World) -> None:
-    """Twenty minutes, until something is known of such jobs: a wrong label costs no more."""
-    pool = Pool(world)
-    await pool.begin(kind="interactive")
-    waiting = await pool.asks()
-    await pool.decide(REST_MS)
-    assert await pool.told() == []
-    (remark,) = [one.text for one in (await pool.explained()).because if "queue" in one.text]
-    assert remark == (
-        "it is interactive (labelled interactive), and stands in the interactive queue: elastic jobs of the project "
-        "lend it GPUs before others, and none of its own are lent"
-    )
-    await pool.decide(1_200_000)
-    assert await pool.told() == ["gpus_lent"]
-    assert (await standing(pool, pool.lender)).queue == 2
-    remarks = [one.text for one in (await pool.explained()).because if "queue" in one.text]
-    assert "stands in the batch queue since 0 s: elastic jobs of the project lend GPUs" in remarks[0]
-    assert await pool.state(waiting) == "queued"
-
-
-async def test_a_batch_job_that_is_labelled_so_is_not_taken_for_an_interactive_one(pool: Pool) -> None:
-    """Though it has few steps."""
-    job_id = await pool.asks(total_steps=20, kind_said=True)
-    await pool.decide()
-    assert await standing(pool, job_id) == ("batch", 2, "labelled batch", 0)
-
-
-async def test_what_it_shows_of_its_steps_judges_it_again(world: World) -> None:
-    """A step count was taken for a short job; its steps take long. The next leader knows."""
-    pool = Pool(world)
-    await pool.begin(total_steps=1000)
-    assert (await standing(pool, pool.lender)).kind == "batch"
-    async with world.database.transaction() as connection:
-        await connection.execute(update(jobs).where(jobs.c.id == pool.lender).values(total_steps=50))
-    await pool.decide(REST_MS)
-    assert (await standing(pool, pool.lender)).kind == "interactive"
-    async with world.database.transaction() as connection:
-        for step in range(1, 8):
-            point = {"job_id": pool.lender, "epoch": 1, "step": step, "at_ms": 100_000 * step}
-            await connection.execute(metric_points.insert().values(**point, values={}))
-    await pool.decide(REST_MS)
-    assert await standing(pool, pool.lender) == ("batch", 2, "50 steps of 100 s: 5000 s, more than 600 s", 0)
-    await world.restart()
-    await pool.decide(7_200_000)
-    assert (await standing(pool, pool.lender)).queue == 3
-
-
-async def test_what_has_ended_is_in_the_means_once(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the project, and kept: after so many as it takes they are estimated anew."""
-    monkeypatch.setattr("app.core.elastic.queues.RE_ESTIMATED_EVERY", 3)
-    ended = [await pool.asks(total_steps=20) for _ in range(2)] + [await pool.asks(kind_said=True)]
-    await pool.decide()
-    async with pool.world.database.transaction() as connection:
-        for job_id, ran_ms in zip(ended, (20_000, 40_000, 900_000), strict=True):
-            gone = {"state": JobState.SUCCEEDED, "ran_ms": ran_ms, "ended_ms": 1}
-            await connection.execute(update(jobs).where(jobs.c.id == job_id).values(gone))
-    await pool.decide(60_000)
-    await pool.world.restart()
-    await pool.decide(60_000)
-    (row,) = await pool.world.rows(queue_thresholds)
-    assert (row.project_id, row.interactive_s, row.batch_s) == (pool.world.project_id, 30.0, 900.0)
-    assert (row.interactive_count, row.batch_count) == (0, 0)
-    async with pool.world.database.transaction() as connection:
-        known = await thresholds_of(connection, [pool.world.project_id])
-    assert known[pool.world.project_id].interactive_s == 30.0
-
-
-async def test_where_nothing_is_known_of_queues_gpus_are_lent_all_the_same(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is told as amiss."""
-
-    async def fails(*_args: object, **_more: object) -> None:
-        raise ValueError("no queues")
-
-    monkeypatch.setattr("app.control.queueing.look_at_queues", fails)
-    await pool.asks()
-    await pool.decide()
-    assert (await pool.told(), await pool.size()) == (["gpus_lent"], (3, [0, 1, 2, 3]))
-    assert "where jobs stand that share GPUs" in str(pool.world.control.context.health.__dict__)
-
-
-async def test_rows_of_another_release_are_read_as_none(pool: Pool) -> None:
-    job_id = await pool.asks(total_steps=20)
-    await pool.decide()
-    async with pool.world.database.transaction() as connection:
-        await connection.execute(update(job_queues).values(kind="patient", queue=9))
-    await pool.world.restart()
-    await pool.decide(60_000)
-    assert (await standing(pool, job_id)).kind == "interactive"
 
 
 async def test_its_owner_may_ask_for_another_number_meanwhile(pool: Pool) -> None:

@@ -31,6 +31,11 @@ class ElasticRun:
         """As many as its owner counts on: what a range has beyond its least has to be worth a change."""
         return self.least if self.is_range else self.own
 
+    @property
+    def uses_all(self) -> bool:
+        """Whether its training uses what it is to use, and nothing else."""
+        return is_settled(self.held, self.told)
+
     def is_settled(self, now_ms: int) -> bool:
-        """Whether its training uses what it is to use, and nothing else, and has done so for a while."""
-        return is_settled(self.held, self.told) and not 0 <= now_ms - self.changed_ms < REST_MS
+        """The same, for a while."""
+        return self.uses_all and not 0 <= now_ms - self.changed_ms < REST_MS

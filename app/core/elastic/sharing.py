@@ -60,26 +60,35 @@ class GpuSharing:
         loss = loss_per_gpu(sizes, speeds, size - sizes[0], self.rules)
         return (-self._queue(run.job_id), round(loss, _DIGITS), -size, -self._class(run.job_id))
 
-    def growth_key(self, run: ElasticRun, size: int) -> tuple[float, ...]:
+    def growth_key(self, run: ElasticRun, size: int, idle: int) -> tuple[float, ...]:
         """Least first: interactive jobs, the largest gain, the smallest part of what is its own."""
-        gain = round(self._gain(run, size), _DIGITS)
+        gain = round(self._gain(run, size, idle)[0], _DIGITS)
         return (not self.is_interactive(run.job_id), -gain, size / run.own)
 
-    def grows(self, run: ElasticRun, size: int, remaining_s: float | None) -> bool:
-        """Whether a run of this size is to have one GPU more that is idle. What its owner counts on it always has back;
-        more of a range has to bring something, and more than the change costs. `remaining_s`: of its job at this size,
-        where that was predicted."""
+    def grows(self, run: ElasticRun, size: int, idle: int, remaining_s: float | None) -> bool:
+        """Whether a run of this size is to have one GPU more of so many that are idle. What its owner counts on it
+        always has back; more of a range has to bring something, and more than the change costs. `remaining_s`: of its
+        job at this size, where that was predicted."""
         if size < run.asked:
             return True
-        if self._gain(run, size) <= 0:
+        gain, after = self._gain(run, size, idle)
+        if gain <= 0:
             return False
         if not self.rules.heeds_costs:
             return True
-        profile = self._profile(run)
-        before, after = profile.speed(size), profile.speed(size + 1)
-        if size + 1 not in profile.measured:
-            after = max(after, before * (size + 1) / size)  # as is tried in the pool: it may be as fast as that
-        return is_worth_resizing(before, after, self._remaining_s(run.job_id, remaining_s), RESIZE_S)
+        return is_worth_resizing(
+            self._profile(run).speed(size), after, self._remaining_s(run.job_id, remaining_s), RESIZE_S
+        )
+
+    def useful(self, run: ElasticRun) -> int:
+        """As many of the GPUs that it has as make it faster, of a range: the smallest size, from what its owner counts
+        on, at which it was measured and was as fast as now. As many as it has where nothing else was measured."""
+        size, profile = run.held.wanted, self._profile(run)
+        now = profile.measured.get(size)
+        if now is None or not run.is_range:
+            return size
+        least = now.speed * (1 - max(NOISE, now.noise))
+        return min((one for one in range(run.asked, size) if _measured(profile, one) >= least), default=size)
 
     def _remaining_s(self, job_id: str, predicted_s: float | None) -> float:
         if predicted_s is not None:
@@ -90,15 +99,25 @@ class GpuSharing:
         thresholds = self.thresholds.get(self.projects.get(job_id, ""), COLD)
         return expected_remaining_s(standing.place(use, self.rules), use.held_s, thresholds)
 
-    def _gain(self, run: ElasticRun, size: int) -> float:
-        """Of the next GPU; below the noise of a measurement it is none."""
+    def _gain(self, run: ElasticRun, size: int, idle: int) -> tuple[float, float]:
+        """Per GPU, of as many more of those that are idle as bring most for each of them, and the speed with these.
+        Where a step is cut into parts one more may bring nothing, and two half as much again. Below the noise of a
+        measurement it is none; a size that was never had may be tried, after all gains that are known, for it may be
+        as fast as its GPUs are many."""
         profile = self._profile(run)
-        if size >= run.own or (profile.ceiling is not None and size >= profile.ceiling):
-            return 0.0
         sizes, speeds = _curve(profile, run)
-        gain = gain_per_gpu(sizes, speeds, size - sizes[0], self.rules)
-        untried = size + 1 not in profile.measured
-        return max(gain, UNTRIED) if untried else gain * (gain > NOISE)
+        best = (0.0, 0.0)
+        for more in range(1, min(idle, run.own - size, 1 if self.rules.by_own_second_gpu else idle) + 1):
+            after = profile.speed(size + more)
+            gain = (after - profile.speed(size)) / more / speeds[0]
+            if self.rules.by_own_second_gpu:
+                gain = gain_per_gpu(sizes, speeds, size - sizes[0], self.rules)
+            if size + more not in profile.measured:
+                gain, after = max(gain, UNTRIED), max(after, profile.speed(size) * (size + more) / size)
+            elif gain <= NOISE:
+                continue
+            best = max(best, (gain, after), key=lambda one: one[0])
+        return best
 
     def _queue(self, job_id: str) -> PriorityQueue:
         standing = self.standings.get(job_id)
@@ -117,3 +136,8 @@ def _curve(profile: SpeedProfile, run: ElasticRun) -> tuple[list[int], list[floa
     """Every size that the run may have, and its speed there."""
     sizes = list(range(min(run.least, run.held.wanted), max(run.own, run.held.wanted) + 1))
     return sizes, [profile.speed(size) for size in sizes]
+
+
+def _measured(profile: SpeedProfile, size: int) -> float:
+    found = profile.measured.get(size)
+    return 0.0 if found is None else found.speed

@@ -32,7 +32,7 @@ from app.db.tables.doors import (
     tunings,
 )
 from app.db.tables.jobs import job_events, jobs
-from app.db.tables.learning import calibrations, run_history, step_times
+from app.db.tables.learning import calibrations, run_history, size_speeds, step_times
 from app.db.tables.merging import merges, profiles
 from app.db.tables.money import budgets, ledger, limits, spending, tier_spending
 from app.db.tables.moves import moves
@@ -137,6 +137,7 @@ __all__ = [
     "runs",
     "secrets",
     "sessions",
+    "size_speeds",
     "spending",
     "standby_windows",
     "standbys",

@@ -18,6 +18,7 @@ from app.services.reading.explain_spread import explain_spread
 from app.services.reservations.show import explain_reservation
 from app.services.sizes.explain_kept import explain_kept
 from app.services.sizes.explain_queue import explain_queue
+from app.services.sizes.explain_speeds import explain_speeds
 from app.services.standby.show_standby import explain_standby
 from app.settings import Settings
 
@@ -78,7 +79,10 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
                 *await explain_standby(connection, job.id, _node_of(live), now_ms=now_ms),
                 *([] if live is None else await explain_kept(connection, job.id, live.run_id, now_ms=now_ms)),
             ),
-            queued=tuple(await explain_queue(connection, job.id, now_ms=now_ms)),
+            queued=(
+                *await explain_queue(connection, job.id, now_ms=now_ms),
+                *([] if live is None else await explain_speeds(connection, job.id, live.machine.gpu_type)),
+            ),
             reserved=tuple(
                 await explain_reservation(
                     connection, job.project_id, row["priority_class"], _node_of(live), waits=waits, now_ms=now_ms

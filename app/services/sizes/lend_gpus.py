@@ -17,7 +17,7 @@ from app.db.runs.sizes import set_run_size, sized_run
 from app.db.transitions import Event, add_job_event
 from app.ports.clock import IdSource
 
-LENT, HAS_BACK = "gpus_lent", "gpus_given_back"
+LENT, HAS_BACK, NO_FASTER = "gpus_lent", "gpus_given_back", "gpus_no_faster"
 
 
 async def lend_gpus(connection: Connection, ids: IdSource, lent: Lent, *, now_ms: int) -> bool:
@@ -37,7 +37,7 @@ async def lend_gpus(connection: Connection, ids: IdSource, lent: Lent, *, now_ms
         return False
     await set_run_size(connection, run, to, ids.new("aloc"), now_ms=now_ms)
     await _set_aside(connection, lent, now_ms=now_ms)
-    kind = HAS_BACK if lent.to_job_id is None else LENT
+    kind = LENT if lent.to_job_id is not None else HAS_BACK if lent.gpus > run.held.wanted else NO_FASTER
     data = {"run_id": run_id, "gpus": lent.gpus, "gpus_before": run.held.wanted, "to_job_id": lent.to_job_id}
     await add_job_event(connection, job_id, Event(kind, lent.reason, data), now_ms=now_ms)
     return True

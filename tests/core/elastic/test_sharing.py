@@ -143,8 +143,29 @@ def test_what_its_owner_counts_on_it_has_back_though_it_brings_nothing() -> None
     assert asked(3, [range_], [], given_(profiles={"a": flat})).lent == ()
     untried = SpeedProfile(1, measured={1: MeasuredSpeed(1.0, 0.001)})
     assert sizes(asked(3, [range_], [], given_(profiles={"a": untried}))) == {"run_a": 3}
-    stopped = replace(untried, ceiling=2)
-    assert sizes(asked(3, [range_], [], given_(profiles={"a": stopped}))) == {"run_a": 2}
+
+
+def test_where_one_more_brings_nothing_two_may() -> None:
+    """A step in four parts: three GPUs are no faster than two, four twice as fast. With one that is idle it stays."""
+    stairs = measured(g1=1.0, g2=2.0, g3=2.0, g4=4.0)
+    a = replace(elastic("a", 0, 1, own=4), is_range=True)
+    assert asked(3, [a], [], given_(profiles={"a": stairs})).lent == ()
+    assert sizes(asked(4, [a], [], given_(profiles={"a": stairs}))) == {"run_a": 4}
+
+
+def test_a_range_gives_up_what_made_it_no_faster() -> None:
+    """Nobody has to wait for it: GPUs cost. What its owner counts on it keeps."""
+    saturated = measured(g1=1.0, g2=1.8, g3=1.81, g4=1.8)
+    a = replace(elastic("a", 0, 1, 2, 3, own=8), is_range=True)
+    found = asked(8, [a], [], given_(profiles={"a": replace(saturated, ceiling=None)}))
+    assert sizes(found) == {"run_a": 8}  # five to eight were never tried
+    known = measured(g1=1.0, g2=1.8, g3=1.81, g4=1.8, g5=1.8, g6=1.8, g7=1.8, g8=1.8)
+    found = asked(8, [a], [], given_(profiles={"a": known}))
+    assert [(one.gpus, one.to_job_id, one.reason) for one in found.lent] == [
+        (2, None, "gives up 2 GPUs that made it no faster")
+    ]
+    assert asked(8, [replace(a, least=4)], [], given_(profiles={"a": known})).lent == ()
+    assert asked(4, [elastic("a", 0, 1, 2, 3)], [], given_(profiles={"a": known})).lent == ()
 
 
 @pytest.mark.parametrize(("left_ms", "then"), [(3_900, {}), (4_100, {"run_a": 2})])

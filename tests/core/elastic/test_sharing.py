@@ -203,7 +203,7 @@ def test_whatever_is_known_nobody_is_ended_and_nothing_given_twice(
     rules: ElasticRules,
 ) -> None:
     """Any measured speeds, also ones that fall, any queues and either rules: sizes stay between one and what is its
-    own, fit the machine, and whoever is called interactive gives nothing."""
+    own, fit the machine, and whoever is called interactive lends nothing."""
     runs, index = [], 0
     standings: dict[str, QueueStanding] = {}
     profiles = {}
@@ -223,9 +223,9 @@ def test_whatever_is_known_nobody_is_ended_and_nothing_given_twice(
     after = {one.run_id: one.held.wanted for one in runs} | sizes(found)
     assert all(1 <= after[one.run_id] <= max(one.own, one.held.wanted) for one in runs)
     assert sum(after.values()) <= total
-    for run in runs:
-        if standings.get(run.job_id.removeprefix("job_")) is SAID:
-            assert after[run.run_id] >= run.held.wanted
+    for one in found.lent:
+        if one.gpus < one.run.held.wanted and standings.get(one.run.job_id.removeprefix("job_")) is SAID:
+            assert one.to_job_id is None and one.run.is_range  # by itself, for they made it no faster
     for one in found.lent:
         if one.to_job_id is not None:
             wanted = line[int(one.to_job_id.removeprefix("job_w"))][0]

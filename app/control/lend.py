@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from app.control.context import ControlContext
 from app.control.each import each, each_by_itself
+from app.control.growing import DeadlineGrower
 from app.control.keeping_gpus import KeepingWatch
 from app.control.queueing import QueueKeeper
 from app.control.size_speeds import SpeedKeeper
@@ -37,6 +38,7 @@ class Lender:
         self._kept = KeepingWatch(context)
         self._queues = QueueKeeper(context)
         self._speeds = SpeedKeeper(context)
+        self._grower = DeadlineGrower(context)
         self._declined_until_ms: dict[str, int] = {}
         self._lent_until_ms: dict[str, int] = {}  # by the job that it was lent to, which has so long to take it
         self.wake_at_ms: int | None = None  # when to look again, whatever happens
@@ -52,6 +54,7 @@ class Lender:
         next decision, and no decision is made for it."""
         self.wake_at_ms = None
         await each_by_itself(self._context, Chore.LEND, [plan], lambda _plan: self._kept.look(), named=_all)
+        await each_by_itself(self._context, Chore.LEND, [plan], lambda _plan: self._grower.give_up(), named=_all)
         await each_by_itself(self._context, Chore.LEND, [plan], lambda it: self._lend(snapshot, it), named=_all)
 
     async def _lend(self, snapshot: Snapshot, plan: Plan) -> None:
@@ -78,6 +81,9 @@ class Lender:
             return await lend_gpus(connection, self._context.ids, lent, now_ms=now_ms)
 
         await each(self._context, Chore.LEND, found.lent, act, named=lambda lent: lent.run.run_id)
+        again_ms = await self._grower.grow(board, runs, profiles, {one.run.run_id for one in found.lent})
+        if again_ms is not None:
+            self.wake_at_ms = again_ms if self.wake_at_ms is None else min(self.wake_at_ms, again_ms)
 
     async def _profiles(self, runs: Sequence[ElasticRun]) -> Mapping[str, SpeedProfile]:
         """How fast each is with each number of GPUs, as far as that is known; where looking fails, nothing is."""

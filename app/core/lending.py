@@ -62,6 +62,7 @@ def lend(
     """What is lent and given back now, of machines on which nothing is under way. `waiting`: the jobs that a decision
     on this board has left waiting. Each of them is lent to once, interactive jobs first, then whoever is due first, on
     the machine where that takes the fewest GPUs."""
+    sharing = replace(sharing, remaining_s=remaining_of(board, runs), now_ms=now_ms)
     fleet = Fleet(board)
     quiet = _quiet(board, fleet, runs, now_ms)
     jobs = sorted(filter(None, map(board.jobs.get, waiting)), key=sharing.line_key)
@@ -150,15 +151,12 @@ def _give_back(board: Board, place: Place, tenants: Sequence[ElasticRun], sharin
     """One at a time to whoever gains most by it, and may pay for one more; where it makes no difference to whoever has
     fewest of its own. A range that is no faster with what it has than with less goes on with less."""
     most = {run.run_id: _most_paid(board, place, run) for run in tenants}
-    left_s = {run.run_id: _left_s(board, run) for run in tenants}
     sizes = {run.run_id: run.held.wanted for run in tenants}
     usable = {*place.free_gpus} - {index for run in tenants for index in run.broken}
     for idle in range(len(usable), 0, -1):
         room = {run.run_id: min(idle, most[run.run_id] - sizes[run.run_id]) for run in tenants}
         short = [
-            run
-            for run in tenants
-            if room[run.run_id] > 0 and sharing.grows(run, sizes[run.run_id], room[run.run_id], left_s[run.run_id])
+            run for run in tenants if room[run.run_id] > 0 and sharing.grows(run, sizes[run.run_id], room[run.run_id])
         ]
         if not short:
             break
@@ -175,14 +173,6 @@ def _give_back(board: Board, place: Place, tenants: Sequence[ElasticRun], sharin
             yield Lent(run, sizes[run.run_id], None, told)
 
 
-def _left_s(board: Board, run: ElasticRun) -> float | None:
-    """What was predicted of its job's time; None: nothing that counts."""
-    job, seen = board.jobs.get(run.job_id), board.runs.get(run.run_id)
-    if job is None or predicted_ms(job, seen, board.now_ms) is None:
-        return None
-    return remaining_ms(job, seen, board.now_ms) / 1000
-
-
 def _most_paid(board: Board, place: Place, run: ElasticRun) -> int:
     """As many of its own as the job's limit per hour allows there. Of a job that is not seen: what it has."""
     job = board.jobs.get(run.job_id)
@@ -190,3 +180,13 @@ def _most_paid(board: Board, place: Place, run: ElasticRun) -> int:
         return run.held.wanted
     prices = (place.price_per_hour.micros * count // max(1, place.gpu_count) for count in range(1, run.own + 1))
     return sum(job.caps.allows_hourly(price) for price in prices)
+
+
+def remaining_of(board: Board, runs: Sequence[ElasticRun]) -> dict[str, float]:
+    """By run, what was predicted of its job's time from now on, in seconds, where that counts."""
+    found = {}
+    for run in runs:
+        job, seen = board.jobs.get(run.job_id), board.runs.get(run.run_id)
+        if job is not None and predicted_ms(job, seen, board.now_ms) is not None:
+            found[run.run_id] = remaining_ms(job, seen, board.now_ms) / 1000
+    return found

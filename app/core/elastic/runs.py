@@ -13,7 +13,7 @@ REST_MS = 5_000  # between two changes of one run: each costs it a tenth of a se
 class ElasticRun:
     """A run whose training can change its GPUs, and whose owner lends them. `own`: as many as its job may have;
     `least`: as few as it may be left with, for whoever waits. `changed_ms`: since when it holds what it holds.
-    `broken`: GPUs on which no process of it could begin."""
+    `broken`: GPUs on which no process of it could begin. `due_ms`: the deadline that its owner gave."""
 
     run_id: str
     job_id: str
@@ -25,6 +25,7 @@ class ElasticRun:
     broken: tuple[int, ...] = ()
     least: int = 1
     is_range: bool = False
+    due_ms: int | None = None
 
     @property
     def asked(self) -> int:

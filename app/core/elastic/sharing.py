@@ -28,8 +28,8 @@ _DIGITS = 9  # what differs by less is one number that was reached on two ways
 @dataclass(frozen=True, slots=True)
 class GpuSharing:
     """What is known of the jobs of some machines: by job where they stand, what they have had and whose they are; by
-    run how fast they are at each size; by project when jobs leave a queue. Of whom nothing is known stands with the
-    batch jobs, and is faster with each GPU."""
+    run how fast they are at each size, and how long they are predicted to run on as they are; by project when jobs
+    leave a queue. Of whom nothing is known stands with the batch jobs, and is faster with each GPU."""
 
     rules: ElasticRules = MENDED
     standings: Mapping[str, QueueStanding] = field(default_factory=dict)
@@ -37,6 +37,8 @@ class GpuSharing:
     profiles: Mapping[str, SpeedProfile] = field(default_factory=dict)
     thresholds: Mapping[str, QueueThresholds] = field(default_factory=dict)
     projects: Mapping[str, str] = field(default_factory=dict)
+    remaining_s: Mapping[str, float] = field(default_factory=dict)
+    now_ms: int = 0
 
     def line_key(self, job: JobView) -> tuple[object, ...]:
         """Guaranteed jobs before spot jobs, then by queue; in a queue whoever is due first (`mended`) or came first
@@ -54,21 +56,32 @@ class GpuSharing:
         return size > run.least and (standing is None or not standing.keeps_all)
 
     def lender_key(self, run: ElasticRun, size: int) -> tuple[float, ...]:
-        """Least first: the last queue, the smallest loss, the largest holder, whoever was served most."""
+        """Least first: whoever meets its deadline all the same, the last queue, the smallest loss, the largest holder,
+        whoever was served most."""
         profile = self._profile(run)
         sizes, speeds = _curve(profile, run)
         loss = loss_per_gpu(sizes, speeds, size - sizes[0], self.rules)
-        return (-self._queue(run.job_id), round(loss, _DIGITS), -size, -self._class(run.job_id))
+        late = self.is_late(run, size - 1)
+        return (late, -self._queue(run.job_id), round(loss, _DIGITS), -size, -self._class(run.job_id))
 
     def growth_key(self, run: ElasticRun, size: int, idle: int) -> tuple[float, ...]:
-        """Least first: interactive jobs, the largest gain, the smallest part of what is its own."""
+        """Least first: interactive jobs, whoever would be late, the largest gain, the smallest part of its own."""
         gain = round(self._gain(run, size, idle)[0], _DIGITS)
-        return (not self.is_interactive(run.job_id), -gain, size / run.own)
+        return (not self.is_interactive(run.job_id), not self.is_late(run, size), -gain, size / run.own)
 
-    def grows(self, run: ElasticRun, size: int, idle: int, remaining_s: float | None) -> bool:
+    def is_late(self, run: ElasticRun, size: int) -> bool:
+        """Whether its job would miss the deadline that its owner gave, with so many GPUs from now on. False where it is
+        not known how long it runs."""
+        remaining_s = self.remaining_s.get(run.run_id)
+        if run.due_ms is None or remaining_s is None or size < 1:
+            return False
+        profile = self._profile(run)
+        now, then = profile.speed(run.held.wanted), profile.speed(size)
+        return then <= 0 or remaining_s * now / then > (run.due_ms - self.now_ms) / 1000
+
+    def grows(self, run: ElasticRun, size: int, idle: int) -> bool:
         """Whether a run of this size is to have one GPU more of so many that are idle. What its owner counts on it
-        always has back; more of a range has to bring something, and more than the change costs. `remaining_s`: of its
-        job at this size, where that was predicted."""
+        always has back; more of a range has to bring something, and more than the change costs."""
         if size < run.asked:
             return True
         gain, after = self._gain(run, size, idle)
@@ -76,9 +89,7 @@ class GpuSharing:
             return False
         if not self.rules.heeds_costs:
             return True
-        return is_worth_resizing(
-            self._profile(run).speed(size), after, self._remaining_s(run.job_id, remaining_s), RESIZE_S
-        )
+        return is_worth_resizing(self._profile(run).speed(size), after, self._remaining_s(run), RESIZE_S)
 
     def useful(self, run: ElasticRun) -> int:
         """As many of the GPUs that it has as make it faster, of a range: the smallest size, from what its owner counts
@@ -90,7 +101,8 @@ class GpuSharing:
         least = now.speed * (1 - max(NOISE, now.noise))
         return min((one for one in range(run.asked, size) if _measured(profile, one) >= least), default=size)
 
-    def _remaining_s(self, job_id: str, predicted_s: float | None) -> float:
+    def _remaining_s(self, run: ElasticRun) -> float:
+        job_id, predicted_s = run.job_id, self.remaining_s.get(run.run_id)
         if predicted_s is not None:
             return predicted_s
         standing, use = self.standings.get(job_id), self.uses.get(job_id, NO_USE)

@@ -1,4 +1,4 @@
-"""How fast the jobs of an app were at each size, as it is kept, and what that says of one that runs (ADR 0119). Pure.
+"""How fast the jobs of an app were at each size, as it is kept, and what that says of one that runs (ADR 0122). Pure.
 
 Kept are steps per second by app, shape of the model, kind of GPU and number of GPUs. Jobs of one app differ in what a
 step costs, and much less in what another GPU brings: of a run that was measured itself, at one size, the others are

@@ -135,6 +135,7 @@ async def elastic_runs(connection: AsyncConnection) -> list[ElasticRun]:
     rows = await connection.execute(
         select(
             *(runs.c.id, runs.c.wanted_gpus, runs.c.gpus_told, jobs.c.id.label("job_id"), jobs.c.resources),
+            *(jobs.c.deadline_ms, jobs.c.deadline_given),
             *(allocations.c.node_id, allocations.c.gpu_indices, allocations.c.from_ms),
         )
         .join(allocations, (allocations.c.run_id == runs.c.id) & allocations.c.to_ms.is_(None))
@@ -167,6 +168,7 @@ def _elastic_run(row: Any) -> ElasticRun | None:
         broken=broken_gpus(row.gpus_told),
         least=min(own, max(1, asked or 1)),
         is_range=asked is not None,
+        due_ms=row.deadline_ms if row.deadline_given else None,
     )
 
 

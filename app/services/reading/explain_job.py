@@ -22,7 +22,10 @@ from app.services.sizes.explain_speeds import explain_speeds
 from app.services.standby.show_standby import explain_standby
 from app.settings import Settings
 
-_FREED = ("evicts", "evicted", "interrupted", "gpus_lent", "gpus_given_back", "defragmented")
+_FREED = (
+    *("evicts", "evicted", "interrupted", "gpus_lent", "gpus_given_back", "gpus_no_faster", "defragmented"),
+    *("grows_for_deadline", "begins_smaller"),
+)
 
 
 async def explain_job(connection: Connection, settings: Settings, job: JobRow, *, now_ms: int) -> JobExplanation:

@@ -13,7 +13,8 @@ from app.core.elastic.profile import SpeedProfile
 from app.core.elastic.runs import ElasticRun
 from app.core.lending import remaining_of
 from app.core.model.health import Chore
-from app.core.model.snapshot import JobView
+from app.core.model.plan import Plan
+from app.core.model.snapshot import JobView, Snapshot
 from app.db.connection import Connection
 from app.db.runs.grown import GrownJob, last_growths, waiting_grown_jobs
 from app.services.sizes.grow_for_deadline import PlannedGrowth, begin_smaller, grow_by_moving
@@ -31,14 +32,18 @@ class DeadlineGrower:
         self._looked_ms: int | None = None
         self._gave_up_ms: int | None = None
 
-    async def give_up(self) -> None:
-        """Of a machine that does not come."""
+    async def give_up(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Of machines that do not come, for those that this decision has left waiting."""
         now_ms = self._context.clock.now_ms()
         if self._gave_up_ms is not None and 0 <= now_ms - self._gave_up_ms < _LOOK_MS:
             return
         self._gave_up_ms = now_ms
+        waits = {one.job_id for one in plan.waiting}
+        asked = [job.job_id for job in snapshot.jobs if job.job_id in waits and job.resources.gpus_min > 1]
+        if not asked:
+            return
         async with self._context.database.statement() as connection:
-            waiting = await waiting_grown_jobs(connection)
+            waiting = await waiting_grown_jobs(connection, asked)
         in_vain = [one for one in waiting if not 0 <= now_ms - one.grew_ms < _PATIENCE_MS]
 
         async def act(connection: Connection, job: GrownJob) -> bool:

@@ -54,7 +54,9 @@ class Lender:
         next decision, and no decision is made for it."""
         self.wake_at_ms = None
         await each_by_itself(self._context, Chore.LEND, [plan], lambda _plan: self._kept.look(), named=_all)
-        await each_by_itself(self._context, Chore.LEND, [plan], lambda _plan: self._grower.give_up(), named=_all)
+        await each_by_itself(
+            self._context, Chore.LEND, [plan], lambda it: self._grower.give_up(snapshot, it), named=_all
+        )
         await each_by_itself(self._context, Chore.LEND, [plan], lambda it: self._lend(snapshot, it), named=_all)
 
     async def _lend(self, snapshot: Snapshot, plan: Plan) -> None:

@@ -95,11 +95,10 @@ class GpuSharing:
         """As many of the GPUs that it has as make it faster, of a range: the smallest size, from what its owner counts
         on, at which it was measured and was as fast as now. As many as it has where nothing else was measured."""
         size, profile = run.held.wanted, self._profile(run)
-        now = profile.measured.get(size)
-        if now is None or not run.is_range:
+        if not run.is_range or size not in profile.measured:
             return size
-        least = now.speed * (1 - max(NOISE, now.noise))
-        return min((one for one in range(run.asked, size) if _measured(profile, one) >= least), default=size)
+        known = (one for one in range(run.asked, size) if one in profile.measured)
+        return min((one for one in known if not _is_faster(profile, size, one)), default=size)
 
     def _remaining_s(self, run: ElasticRun) -> float:
         job_id, predicted_s = run.job_id, self.remaining_s.get(run.run_id)
@@ -119,14 +118,15 @@ class GpuSharing:
         profile = self._profile(run)
         sizes, speeds = _curve(profile, run)
         best = (0.0, 0.0)
-        for more in range(1, min(idle, run.own - size, 1 if self.rules.by_own_second_gpu else idle) + 1):
+        literal = self.rules.by_own_second_gpu  # which looks at one more alone
+        for more in range(1, 1 + min(1 if literal else idle, run.own - size)):
             after = profile.speed(size + more)
             gain = (after - profile.speed(size)) / more / speeds[0]
-            if self.rules.by_own_second_gpu:
+            if literal:
                 gain = gain_per_gpu(sizes, speeds, size - sizes[0], self.rules)
             if size + more not in profile.measured:
                 gain, after = max(gain, UNTRIED), max(after, profile.speed(size) * (size + more) / size)
-            elif gain <= NOISE:
+            elif not _is_faster(profile, size + more, size):
                 continue
             best = max(best, (gain, after), key=lambda one: one[0])
         return best
@@ -150,6 +150,8 @@ def _curve(profile: SpeedProfile, run: ElasticRun) -> tuple[list[int], list[floa
     return sizes, [profile.speed(size) for size in sizes]
 
 
-def _measured(profile: SpeedProfile, size: int) -> float:
-    found = profile.measured.get(size)
-    return 0.0 if found is None else found.speed
+def _is_faster(profile: SpeedProfile, larger: int, smaller: int) -> bool:
+    """By more than the noise with which the larger one was measured. One rule for growing and for giving up, so that
+    nobody does the one after the other."""
+    noise = max(NOISE, profile.measured[larger].noise)
+    return profile.measured[larger].speed * (1 - noise) > profile.speed(smaller)

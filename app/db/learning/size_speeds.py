@@ -126,12 +126,12 @@ async def speeds_of_job(connection: AsyncConnection, job_id: str) -> dict[tuple[
     return {(one.gpu_type, one.gpus): KeptSpeed(one.steps_per_s, one.noise, one.samples) for one in rows}
 
 
-async def locked_speed(connection: AsyncConnection, key: SpeedKey, gpus: int) -> KeptSpeed | None:
+async def speed_with(connection: AsyncConnection, key: SpeedKey, gpus: int) -> KeptSpeed | None:
     of = size_speeds.c
     found = await connection.execute(
-        select(of.steps_per_s, of.noise, of.samples)
-        .where(of.app_id == key.app_id, of.shape == key.shape, of.gpu_type == key.gpu_type, of.gpus == gpus)
-        .with_for_update()
+        select(of.steps_per_s, of.noise, of.samples).where(
+            of.app_id == key.app_id, of.shape == key.shape, of.gpu_type == key.gpu_type, of.gpus == gpus
+        )
     )
     row = found.one_or_none()
     return None if row is None else KeptSpeed(row.steps_per_s, row.noise, row.samples)

@@ -14,7 +14,6 @@ from app.core.resizing import LEAST
 from app.db.arrays import is_one_of
 from app.db.tables import job_events, jobs
 
-_MOST = 1_000
 _GREW = "grows_for_deadline"
 
 
@@ -44,14 +43,15 @@ async def last_growths(connection: AsyncConnection, job_ids: Collection[str]) ->
     return {row.id: row.grew_ms for row in rows}
 
 
-async def waiting_grown_jobs(connection: AsyncConnection) -> list[GrownJob]:
-    """Those that have no place."""
+async def waiting_grown_jobs(connection: AsyncConnection, job_ids: Collection[str]) -> list[GrownJob]:
+    """Of these, those that have no place."""
     least, gpus = _number(LEAST), _number("gpus_min")
     of = job_events.c
     grew = select(func.max(of.at_ms)).where(of.job_id == jobs.c.id, of.kind == _GREW).scalar_subquery()
     rows = await connection.execute(
         select(jobs.c.id, gpus.label("gpus"), least.label("least"), func.coalesce(grew, 0).label("grew_ms"))
         .where(
+            is_one_of(jobs.c.id, job_ids),
             is_one_of(jobs.c.state, PLACEABLE_JOB_STATES),
             jobs.c.elastic,
             func.jsonb_typeof(jobs.c.resources[LEAST]) == "number",
@@ -59,7 +59,6 @@ async def waiting_grown_jobs(connection: AsyncConnection) -> list[GrownJob]:
             gpus > least,
         )
         .order_by(jobs.c.id)
-        .limit(_MOST)
     )
     return [GrownJob(row.id, row.gpus, row.least, row.grew_ms) for row in rows]
 

@@ -13,6 +13,7 @@ from allpass.wire.template import Template
 from app.core.memory import Estimate, Training, estimate
 from app.core.memory.architecture import Architecture
 from app.core.memory.calibration import Observed, TrainingKind, kind_of, learned
+from app.core.memory.need import Stated
 from app.core.memory.training import Sharding
 from app.core.precision import on_gpu, told_precision
 from app.core.progress import ProgressRate
@@ -93,6 +94,8 @@ def _lesson(told: EndedRun) -> Lesson:
         layout = layout_told(training, told.facts, told.gpus, stated.micro_batch, stated.checkpointing)
         if layout is None:
             return nothing
+        if told.earlier:  # what its code told of a step may be of another number of GPUs
+            layout = at_size(layout, told.gpus, stated.batch)
         predicted = estimate(stated.model, layout)
     except (InvalidInput, ValidationError):  # it ran nevertheless: what it was is not what it said
         return nothing
@@ -100,7 +103,7 @@ def _lesson(told: EndedRun) -> Lesson:
         nothing,
         # between machines there is a network, of whose speed nothing is kept
         step=None if template.nodes > 1 else _step(stated.name, stated.model, layout, told, told.pace),
-        earlier=() if template.nodes > 1 else tuple(_earlier(stated.name, stated.model, layout, told)),
+        earlier=() if template.nodes > 1 else tuple(_earlier(stated, layout, told)),
         memory=_memory(stated.model, layout, predicted, told),
     )
 
@@ -126,17 +129,17 @@ def layout_told(
     )
 
 
-def at_size(layout: Training, gpus: int) -> Training:
-    """The same step on another number of GPUs of a machine: a global batch is cut into micro-batches, which are shared
-    out, so that some may have one less (ADR 0098)."""
-    parts = layout.accumulation * layout.gpus
+def at_size(layout: Training, gpus: int, batch: int) -> Training:
+    """The same step of `batch` sequences on another number of GPUs of a machine: it is cut into micro-batches, which
+    are shared out, so that some GPUs may have one less (ADR 0098)."""
+    parts = math.ceil(batch / layout.batch)
     spread: Sharding = "ddp" if layout.sharding == "none" else layout.sharding
     return replace(layout, gpus=gpus, accumulation=math.ceil(parts / gpus), sharding="none" if gpus == 1 else spread)
 
 
-def _earlier(name: str, model: Architecture, layout: Training, told: EndedRun) -> Iterator[StepLesson]:
+def _earlier(stated: Stated, layout: Training, told: EndedRun) -> Iterator[StepLesson]:
     for gpus, pace in told.earlier:
-        lesson = _step(name, model, at_size(layout, gpus), told, pace)
+        lesson = _step(stated.name, stated.model, at_size(layout, gpus, stated.batch), told, pace)
         if lesson is not None:
             yield lesson
 

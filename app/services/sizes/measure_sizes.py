@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,9 +20,9 @@ from app.db.learning.size_speeds import (
     SpeedOfRun,
     StatedRun,
     kept_speeds,
-    locked_speed,
     newest_points,
     set_speed,
+    speed_with,
     speeds_of_runs,
     stated_runs,
 )
@@ -73,7 +72,7 @@ async def look_at_speeds(connection: Connection, run_ids: Collection[str], asked
 
 async def keep_speed(connection: Connection, found: FoundSpeed, *, now_ms: int) -> KeptSpeed:
     """For the jobs of its app that come after it."""
-    before = await locked_speed(connection, found.of.key, found.gpus)
+    before = await speed_with(connection, found.of.key, found.gpus)
     after = kept_after(before, found.speed)
     await set_speed(connection, found.of.key, found.gpus, after, now_ms=now_ms)
     return after
@@ -102,10 +101,8 @@ def predicted_speeds(run: StatedRun, throughput: Throughput) -> dict[int, float]
         return {}
     if one is None:
         return {}
-    if not run.facts.get("accumulation"):
-        one = replace(one, accumulation=math.ceil(stated.batch / (one.batch * one.gpus)))
     found: dict[int, Any] = {
-        gpus: throughput.step(stated.model, at_size(one, gpus), run.gpu_type, name=stated.name)
+        gpus: throughput.step(stated.model, at_size(one, gpus, stated.batch), run.gpu_type, name=stated.name)
         for gpus in range(1, MOST_GPUS + 1)
     }
     return {gpus: 1000 / step.ms for gpus, step in found.items() if step is not None and step.ms > 0}

@@ -168,6 +168,21 @@ def test_a_range_gives_up_what_made_it_no_faster() -> None:
     assert asked(4, [elastic("a", 0, 1, 2, 3)], [], given_(profiles={"a": known})).lent == ()
 
 
+@given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0, 0.5)), min_size=8, max_size=8), st.integers(1, 8))
+def test_what_it_gives_up_it_does_not_grow_back_to(curve: list[tuple[float, float]], held: int) -> None:
+    """However noisy the measurements of a range are, with all GPUs of its machine to itself it comes to rest."""
+    table = {size: MeasuredSpeed(*one) for size, one in enumerate(curve, 1)}
+    known = given_(profiles={"a": SpeedProfile(1, measured=table)})
+    had = []
+    for _ in range(9):
+        had.append(held)
+        run = replace(elastic("a", *range(held), own=8), is_range=True)
+        held = sizes(asked(8, [run], [], known)).get("run_a", held)
+        if held == had[-1]:
+            return
+    raise AssertionError(f"it goes on: {had}")
+
+
 @pytest.mark.parametrize(("left_ms", "then"), [(3_900, {}), (4_100, {"run_a": 2})])
 def test_a_range_grows_where_that_saves_more_than_it_costs(left_ms: int, then: dict[str, int]) -> None:
     """Twice the pause, of what is left of its job. The literal rule counts no cost."""

@@ -9,14 +9,15 @@ from app.control.each import each, each_by_itself, in_batches
 from app.core.elastic.queues import QueueThresholds
 from app.core.elastic.rules import RULES
 from app.core.elastic.runs import ElasticRun
-from app.core.elastic.sharing import GpuSharing
+from app.core.elastic.sharing import NO_USE, GpuSharing
 from app.core.model.health import Chore
 from app.core.model.snapshot import Snapshot
 from app.db.connection import Connection
 from app.db.queues.thresholds import EndedInQueue, ended_in_queues
 from app.services.sizes.stand_in_queues import StandingJob, count_ended, look_at_queues, set_changed
 
-_AGAIN_MS = 15_000  # what a waiting job has had does not change: where it stands is looked at this often
+_AGAIN_MS = 15_000  # a job that waits again may rise
+_FRESH_MS = 600_000  # one that never ran stays where it stands, but for what others of its app show
 _AT_ONCE = 1_000
 _COUNTED_AT_ONCE = 200
 
@@ -61,7 +62,9 @@ class QueueKeeper:
 
     def _is_old(self, job_id: str, now_ms: int) -> bool:
         seen = self._seen.get(job_id)
-        return seen is None or not 0 <= now_ms - seen[0] < _AGAIN_MS
+        if seen is None:
+            return True
+        return not 0 <= now_ms - seen[0] < (_FRESH_MS if seen[1].use == NO_USE else _AGAIN_MS)
 
     async def _look(self, job_ids: Collection[str], now_ms: int) -> None:
         context = self._context

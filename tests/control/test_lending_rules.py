@@ -13,6 +13,7 @@ from app.core.model.job import JobState, Resources
 from app.db.queues.thresholds import thresholds_of
 from app.db.tables import job_queues, jobs, metric_points, nodes, queue_thresholds, runs, size_speeds
 from app.services.reading.list_sizes import list_sizes
+from tests.control.poison import poison
 from tests.control.test_lending import LABEL, Pool
 from tests.control.world import World
 from tests.seeds import resources_json, seed_app, seed_job, seed_run
@@ -239,6 +240,26 @@ async def test_where_nothing_is_known_of_queues_gpus_are_lent_all_the_same(
     await pool.decide()
     assert (await pool.told(), await pool.size()) == (["gpus_lent"], (3, [0, 1, 2, 3]))
     assert "where jobs stand that share GPUs" in str(pool.world.control.context.health.__dict__)
+
+
+async def test_a_standing_that_cannot_be_written_is_its_own(pool: Pool) -> None:
+    """The others are kept, and all are lent to as they stand."""
+    bad, good = await pool.asks(total_steps=20), await pool.asks(deadline_ms=pool.world.clock.now_ms() + 1)
+    await poison(pool.world, "job_queues", bad)
+    await pool.decide()
+    rows = {row.job_id for row in await pool.world.rows(job_queues)}
+    assert (bad in rows, good in rows) == (False, True)
+    (event,) = await pool.events("gpus_lent")
+    assert bad in event.message
+
+
+async def test_a_speed_that_cannot_be_kept_stops_nobody(pool: Pool) -> None:
+    await pool.decide()
+    await poison(pool.world, "size_speeds", pool.world.app[0])
+    await points(pool, pool.lender, 1, 1, 1_000)
+    await pool.asks()
+    await pool.decide(15_000)
+    assert (await speeds(pool), await pool.told()) == ({}, ["gpus_lent"])
 
 
 async def test_rows_of_another_release_are_read_as_none(pool: Pool) -> None:

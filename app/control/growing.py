@@ -130,9 +130,8 @@ def _larger(board: Board, job: JobView, run: ElasticRun) -> Iterator[LargerMachi
         for market in (board.own, board.serverful):
             choice = market.choose(replace(job, resources=need))
             if choice is not None and choice.can_be_had and not choice.again:
-                offer = choice.offer
-                micros = offer.price_per_hour.micros * gpus // max(1, offer.gpu_count)
-                yield LargerMachine(gpus, micros, (offer.startup_ms + offer.arrival_ms) / 1000)
+                offer = choice.offer  # which is paid whole, also where it has more GPUs than the job would
+                yield LargerMachine(gpus, offer.price_per_hour.micros, (offer.startup_ms + offer.arrival_ms) / 1000)
 
 
 def _all(_: Sequence[ElasticRun]) -> str:

@@ -18,7 +18,7 @@ SAVE_S = 60.0  # to save, to leave, and to begin
 
 @dataclass(frozen=True, slots=True)
 class LargerMachine:
-    """`micros_per_h`: of all its GPUs that the job would have. `arrival_s`: until the job trains there."""
+    """`gpus`: of the job there; `micros_per_h`: of the whole machine; `arrival_s`: until the job trains there."""
 
     gpus: int
     micros_per_h: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from allpass.cli.job_sizes import print_table
 from allpass.wire.jobs import JobSize
 
-AT = datetime(2026, 11, 29, 8, tzinfo=timezone.utc)
+AT = datetime(2026, 11, 29, 8, tzinfo=UTC)
 
 
 def size(gpus: int, before: int | None, **changes: Any) -> JobSize:

@@ -19,7 +19,7 @@ from app.db.arrays import is_one_of
 from app.db.tables import allocations, calibrations, jobs, metric_points, nodes, projects, run_jobs, runs, step_times
 
 _POINTS = 50
-_MOST_STRETCHES = 16
+_MOST_STRETCHES, _MOST_POINTS = 16, 20_000
 _MOST_STEP_ROWS = 5_000
 _STEP_KEY = tuple(StepKey.__dataclass_fields__)
 _KIND = tuple(TrainingKind.__dataclass_fields__)
@@ -117,14 +117,17 @@ async def _stretches(connection: AsyncConnection, run_id: str) -> list[_Stretch]
 
 
 async def _pace(connection: AsyncConnection, row: Any, within: _Stretch) -> ProgressRate | None:
-    """Of the newest points that were measured while it had these GPUs, but for those of the change itself."""
+    """Of the newest points that were measured while it had these GPUs, but for those of the change itself. What lies
+    further back than so many points of the run is not looked for."""
     point = metric_points.c
-    measured = select(point.step, point.at_ms).where(point.job_id == row.job_id, point.epoch == row.epoch)
+    told = select(point.step, point.at_ms).where(point.job_id == row.job_id, point.epoch == row.epoch)
+    recent = told.order_by(point.step.desc()).limit(_MOST_POINTS if within.from_ms else _POINTS).subquery().c
+    measured = select(recent.step, recent.at_ms)
     if within.from_ms:
-        measured = measured.where(point.at_ms >= within.from_ms + TOLERATED_MS)
-    if within.to_ms is not None:
-        measured = measured.where(point.at_ms <= within.to_ms)
-    newest = measured.order_by(point.step.desc()).limit(_POINTS).subquery().c
+        measured = measured.where(recent.at_ms >= within.from_ms + TOLERATED_MS)
+        if within.to_ms is not None:
+            measured = measured.where(recent.at_ms <= within.to_ms)
+    newest = measured.order_by(recent.step.desc()).limit(_POINTS).subquery().c
     spans = select(func.min(newest.step), func.min(newest.at_ms), func.max(newest.step), func.max(newest.at_ms))
     span = (await connection.execute(spans)).one()
     return None if span[0] is None else ProgressRate(*span)

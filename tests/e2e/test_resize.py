@@ -32,7 +32,7 @@ def test_a_gpu_that_is_given_up_is_anothers_until_it_is_wanted_back(
     model = tiny.shared_llama(open_folder / "tiny-llama-of-four")
     rows = sums(tmp_path / "sums.jsonl")
     job = allpass.finetune(
-        model, rows, steps=900, batch_size=8, micro_batch=2, learning_rate=5e-3, precision="fp32", lora_dropout=0.2,
+        model, rows, steps=1200, batch_size=8, micro_batch=2, learning_rate=5e-3, precision="fp32", lora_dropout=0.2,
         template={
             "gpu": {"count": 4, "type": "A100"}, "labels": {"lends": "a-gpu"}, "start": "when-cheap",
             "elastic": True,

@@ -273,6 +273,11 @@ class Settings(BaseSettings):
     spot_min_run_s: float = Field(
         60.0, ge=0, le=86_400, description="For how long a spot job has run at least before it has to leave"
     )
+    elastic_rules: Literal["mended", "literal"] = Field(
+        "mended",
+        description="By which rules GPUs of elastic jobs are lent: those of the Cornucopia paper as they are written"
+        " (literal), or with their gaps closed",
+    )
     transfer_patience_s: float = Field(
         600.0,
         gt=0,

@@ -64,4 +64,6 @@ def _view(size: Size) -> JobSize:
         why=size.why.value,
         text=size.text,
         for_job_id=size.for_job_id,
+        step_s=None if size.speed is None else 1 / size.speed.steps_per_s,
+        noise=None if size.speed is None else size.speed.noise,
     )

@@ -6,12 +6,18 @@ elastic job trains it costs one query.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from app.control.context import ControlContext
 from app.control.each import each, each_by_itself
+from app.control.growing import DeadlineGrower
 from app.control.keeping_gpus import KeepingWatch
+from app.control.queueing import QueueKeeper
+from app.control.size_speeds import SpeedKeeper
 from app.core.board import Board
+from app.core.elastic.profile import SpeedProfile
+from app.core.elastic.runs import ElasticRun
 from app.core.lending import REST_MS, TAKE_MS, Lent, lend
 from app.core.model.health import Chore
 from app.core.model.plan import Plan
@@ -30,6 +36,9 @@ class Lender:
     def __init__(self, context: ControlContext) -> None:
         self._context = context
         self._kept = KeepingWatch(context)
+        self._queues = QueueKeeper(context)
+        self._speeds = SpeedKeeper(context)
+        self._grower = DeadlineGrower(context)
         self._declined_until_ms: dict[str, int] = {}
         self._lent_until_ms: dict[str, int] = {}  # by the job that it was lent to, which has so long to take it
         self.wake_at_ms: int | None = None  # when to look again, whatever happens
@@ -45,6 +54,9 @@ class Lender:
         next decision, and no decision is made for it."""
         self.wake_at_ms = None
         await each_by_itself(self._context, Chore.LEND, [plan], lambda _plan: self._kept.look(), named=_all)
+        await each_by_itself(
+            self._context, Chore.LEND, [plan], lambda it: self._grower.give_up(snapshot, it), named=_all
+        )
         await each_by_itself(self._context, Chore.LEND, [plan], lambda it: self._lend(snapshot, it), named=_all)
 
     async def _lend(self, snapshot: Snapshot, plan: Plan) -> None:
@@ -55,10 +67,12 @@ class Lender:
         self.wake_at_ms = now_ms + REST_MS if is_under_way or (runs and plan.waiting) else None
         if not runs:
             return
+        profiles = await self._profiles(runs)
         self._declined_until_ms = {one: until for one, until in self._declined_until_ms.items() if until > now_ms}
         waiting = {one.job_id for one in plan.waiting} - self._declined_until_ms.keys()
         board = Board.of(_small(snapshot, {run.node_id for run in runs}, waiting))
-        found = lend(board, runs, waiting, now_ms)
+        sharing = await self._queues.sharing(snapshot, runs, waiting)
+        found = lend(board, runs, waiting, now_ms, replace(sharing, profiles=profiles))
         self._declined_until_ms |= dict.fromkeys(found.declined, now_ms + _DECLINED_MS)
         self._lent_until_ms = {job_id: self._lent_until_ms[job_id] for job_id in self.helped}
         for lent in found.lent:
@@ -69,6 +83,18 @@ class Lender:
             return await lend_gpus(connection, self._context.ids, lent, now_ms=now_ms)
 
         await each(self._context, Chore.LEND, found.lent, act, named=lambda lent: lent.run.run_id)
+        again_ms = await self._grower.grow(board, runs, profiles, {one.run.run_id for one in found.lent})
+        if again_ms is not None:
+            self.wake_at_ms = again_ms if self.wake_at_ms is None else min(self.wake_at_ms, again_ms)
+
+    async def _profiles(self, runs: Sequence[ElasticRun]) -> Mapping[str, SpeedProfile]:
+        """How fast each is with each number of GPUs, as far as that is known; where looking fails, nothing is."""
+        looked = await each_by_itself(self._context, Chore.LEND, [runs], self._speeds.profiles, named=_speeds)
+        return looked[0] if looked else {}
+
+
+def _speeds(_: Sequence[ElasticRun]) -> str:
+    return "speeds of elastic jobs"
 
 
 def _all(plan: Plan) -> str:

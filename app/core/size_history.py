@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from app.core.elastic.size_table import KeptSpeed
 from app.core.model.money import Money
 
 
@@ -18,6 +19,7 @@ class SizeReason(StrEnum):
     ASKED = "asked"  # the job's owner asked for it
     LENT = "lent"  # some are lent to a job that waits
     RETURNED = "returned"  # nobody else waits for them
+    NO_FASTER = "no_faster"  # some made it no faster
     REFUSED = "refused"  # no process could begin on one of them
     UNKNOWN = "unknown"  # nothing is on record
 
@@ -54,6 +56,7 @@ class Size:
     why: SizeReason
     text: str
     for_job_id: str | None
+    speed: KeptSpeed | None = None  # of jobs of its app, with so many of such GPUs
 
 
 def explained(sizes: Sequence[HeldSize], wishes: Sequence[Wish]) -> list[Size]:

@@ -1,6 +1,6 @@
 """How long a job that states its training takes on other types of GPU
 
-Revision: 0056, after 0052
+Revision: 0056, after 0055
 
 An older release leaves it empty, and weighs GPUs by what an hour of them costs.
 """
@@ -12,7 +12,7 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "0056"
-down_revision = "0052"
+down_revision = "0055"
 branch_labels = None
 depends_on = None
 

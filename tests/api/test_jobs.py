@@ -17,7 +17,17 @@ from app.core.model.job import JobEnd, JobState, PauseReason
 from app.core.model.node import NodeState, Tier
 from app.core.model.run import RunEnd, RunState
 from app.db.runs.live_runs import close_allocations
-from app.db.tables import allocations, job_events, jobs, nodes, offers, provider_operations, run_jobs, runs
+from app.db.tables import (
+    allocations,
+    job_events,
+    jobs,
+    nodes,
+    offers,
+    provider_operations,
+    run_jobs,
+    runs,
+    size_speeds,
+)
 from tests.api.builders import add_job, add_ledger_line, add_run
 from tests.api.conftest import Tenant, error_of
 from tests.conftest import ManualClock
@@ -259,6 +269,15 @@ async def test_sizes_are_told_page_by_page(tenant: Tenant, context: ApiContext) 
         (3, 4, 3_000_000, "lent", "job_x"),
     ]
     assert (found[0].to_at, found[1].to_at) == (found[1].from_at, None)
+    assert {(one.step_s, one.noise) for one in found} == {(None, None)}
+    async with context.database.transaction() as connection:
+        app_id = (await connection.execute(select(jobs.c.app_id).where(jobs.c.id == job_id))).scalar_one()
+        for shape, speed in (("", 4.0), ("another", 9.0)):
+            of = {"app_id": app_id, "shape": shape, "gpu_type": "a100", "gpus": 3}
+            kept = {"steps_per_s": speed, "noise": 0.02, "samples": 1, "updated_ms": T0_MS}
+            await connection.execute(size_speeds.insert().values(of | kept))
+    told = [JobSize.model_validate(one) for one in (await tenant.http.get(path)).json()["data"]]
+    assert [(one.gpus, one.step_s, one.noise) for one in told] == [(4, None, None), (3, 0.25, 0.02)]
     for wrong in ("aloc_1", text_cursor("no"), text_cursor(f"-1 {new_id('aloc')}"), text_cursor("1 x")):
         error = error_of(await tenant.http.get(path, params={"cursor": wrong}), 422, "invalid_input")
         assert error["param"] == "cursor"

@@ -103,6 +103,36 @@ async def test_further_runs_join_the_same_rows(world: World) -> None:
     assert known.overhead_bytes == CONTEXT_BYTES, "nobody measured the process"
 
 
+async def test_a_run_that_changed_its_gpus_teaches_each_number(world: World) -> None:
+    """Two of them first, then one: what it took with each, and not what it took while it changed."""
+    job_id = await run_to_its_end(world, TOLD | {"accumulation": 2})
+    at_ms, later_ms = 2_000_000_000_000, 2_000_001_000_000
+    async with world.database.transaction() as connection:
+        run_id = (
+            await connection.execute(select(t.run_jobs.c.run_id).where(t.run_jobs.c.job_id == job_id))
+        ).scalar_one()
+        node_id = (
+            await connection.execute(select(t.allocations.c.node_id).where(t.allocations.c.run_id == run_id))
+        ).scalar_one()
+        await connection.execute(t.allocations.delete().where(t.allocations.c.run_id == run_id))
+        for name, gpus, from_ms, to_ms in (("a", [0, 1], at_ms, later_ms), ("b", [0], later_ms, later_ms + 10**6)):
+            held = {"run_id": run_id, "node_id": node_id, "gpu_indices": gpus, "from_ms": from_ms, "to_ms": to_ms}
+            await connection.execute(t.allocations.insert().values(id=f"aloc_{name}", **held))
+        told = [(step, at_ms + 10_000 + 400 * step) for step in range(1, 9)]
+        told += [(9, later_ms + 1_000)]  # of the step in which it changed
+        told += [(step, later_ms + 10_000 + 700 * step) for step in range(10, 16)]
+        points = [
+            {"job_id": job_id, "step": step, "epoch": 1, "at_ms": when_ms, "values": {}} for step, when_ms in told
+        ]
+        await connection.execute(t.metric_points.insert(), points)
+    assert await learn(world.control.context) == 1
+    rows, _ = await learned(world)
+    assert {(key.gpus, key.accumulation, key.parallelism): row.step_ms for key, row in rows} == {
+        (1, 2, "none/tp1"): 700.0,
+        (2, 1, "ddp/tp1"): 400.0,
+    }
+
+
 async def test_running_out_of_memory_is_learned_from(world: World) -> None:
     """It took more than the GPU has, though less was predicted: the next estimate is higher."""
     small = round(1.3 * estimate(MODEL, RAN).process.expected)

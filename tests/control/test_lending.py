@@ -31,23 +31,23 @@ class Pool:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    async def begin(self, held: tuple[int, ...] = (0, 1, 2, 3), **columns: Any) -> None:
+    async def begin(self, held: tuple[int, ...] = (0, 1, 2, 3), gpu_count: int = 4, **columns: Any) -> None:
         world = self.world
         world.cloud.on_offer = []
         four = resources_json(Resources(gpus_min=4, gpus_max=4))
         job = {"state": JobState.RUNNING, "epoch": 1, "resources": four, "labels": LABEL, "elastic": True} | columns
         async with world.database.transaction() as connection:
-            self.node_id = await seed_node(connection, world.project_id, gpu_count=4, cpus=48)
+            self.node_id = await seed_node(connection, world.project_id, gpu_count=gpu_count, cpus=48)
             self.lender = await seed_job(connection, world.project_id, world.app, **job)
             gpus = {"gpu_indices": held}
             self.run_id = await seed_run(connection, world.project_id, self.lender, self.node_id, **gpus)
         await self.says(*held)
         await self.decide(REST_MS)
 
-    async def asks(self, gpus: int = 1) -> str:
+    async def asks(self, gpus: int = 1, **more: Any) -> str:
         """A job that is to run there and nowhere else."""
         async with self.world.database.transaction() as connection:
-            columns = {"affinity": {"affinity": LABEL}, "resources": resources_json(Resources(gpus, gpus))}
+            columns = {"affinity": {"affinity": LABEL}, "resources": resources_json(Resources(gpus, gpus))} | more
             return await seed_job(connection, self.world.project_id, self.world.app, **columns)
 
     async def decide(self, after_ms: int = 0) -> None:

@@ -223,6 +223,13 @@ def test_how_many_gpus_a_job_had_is_shown_over_time(visit: Visitor, service: Ser
     used = service.client.usage("size", job_id=two.id)
     assert {line.key for line in used.lines if line.payer == "run"} == {"1", "2"}
     assert sum(line.cost for line in used.lines if line.payer != "idle") == two.info().cost >= info.cost
+    page.get_by_role("link", name="What each number cost").click()
+    names = page.locator(".group-table tbody th")
+    browsing.expect(names.nth(0)).to_have_text("1 GPU")
+    browsing.expect(names.nth(1)).to_have_text("2 GPUs")
+    browsing.expect(page.locator(".by-bar")).to_contain_text(f"Of {two.id} alone.")
+    browsing.expect(page.locator(".by-bar .command")).to_contain_text(f"allpass cost --by size --job {two.id}")
+    assert (visit.accessible(), visit.overflow()) == ([], [])
 
 
 def resized(job: allpass.Job, gpus: int) -> bool:

@@ -32,7 +32,7 @@ def test_a_gpu_that_is_given_up_is_anothers_until_it_is_wanted_back(
     model = tiny.shared_llama(open_folder / "tiny-llama-of-four")
     rows = sums(tmp_path / "sums.jsonl")
     job = allpass.finetune(
-        model, rows, steps=900, batch_size=8, micro_batch=2, learning_rate=5e-3, precision="fp32", lora_dropout=0.2,
+        model, rows, steps=1200, batch_size=8, micro_batch=2, learning_rate=5e-3, precision="fp32", lora_dropout=0.2,
         template={
             "gpu": {"count": 4, "type": "A100"}, "labels": {"lends": "a-gpu"}, "start": "when-cheap",
             "elastic": True,
@@ -53,7 +53,7 @@ def test_a_gpu_that_is_given_up_is_anothers_until_it_is_wanted_back(
     runs_beside(service, node_id)
     until("the GPU that it had", lambda: resized(job, 4))
     uses(service, job, 4)
-    runs_beside(service, node_id)  # lent without a word of anybody's
+    other = runs_beside(service, node_id, kind="interactive")  # lent without a word of anybody's
     uses(service, job, 4)
     info = job.wait(timeout=300, poll_s=0.1)
     assert (info.status, info.faults) == ("succeeded", 0), service.story(job)
@@ -61,6 +61,8 @@ def test_a_gpu_that_is_given_up_is_anothers_until_it_is_wanted_back(
     assert [one.partition(" (")[0] for one in sizes] == ["trains on 3 GPUs", "trains on 4 GPUs"] * 2
     kinds = [event.kind for event in job.events() if event.kind in ("resize_asked", "gpus_lent", "gpus_given_back")]
     assert kinds == ["resize_asked", "resize_asked", "gpus_lent", "gpus_given_back"]
+    (lent,) = [event.message for event in job.events() if event.kind == "gpus_lent"]
+    assert lent == f"lends 1 of 1 GPU that {other.id}, which is interactive, waits for"
 
     bundle = unpacked(pack(info.parameters, rows).bundle.content, tmp_path / "bundle")
     alone = Course(tmp_path / "alone", bundle, info.parameters).run()
@@ -70,14 +72,15 @@ def test_a_gpu_that_is_given_up_is_anothers_until_it_is_wanted_back(
     service.settled()
 
 
-def runs_beside(service: Service, node_id: str) -> None:
+def runs_beside(service: Service, node_id: str, **template: str) -> allpass.Job:
     """A job of one GPU that is to be where the other one is, and is nowhere else until its end."""
     other = service.submit(
         "plain_loop.py", {"steps": 20, "step_ms": 50, "seed": 1},
-        gpu={"count": 1, "type": "A100"}, placement={"affinity": {"lends": "a-gpu"}},
+        gpu={"count": 1, "type": "A100"}, placement={"affinity": {"lends": "a-gpu"}}, **template,
     )  # fmt: skip
     assert service.wait_for_end(other).status == "succeeded", service.story(other)
     assert [stay.node_id for stay in other.timeline().stays] == [node_id], service.story(other)
+    return other
 
 
 def uses(service: Service, job: allpass.Job, gpus: int) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import func, select, update
 from app.control import telling
 from app.control.loop import _WAITING_AT_ONCE
 from app.control.meter import read_meters
+from app.core.elastic.rules import MENDED
 from app.core.model.budget import Budget, Period
 from app.core.model.health import Chore
 from app.core.model.money import Money
@@ -26,6 +27,7 @@ from app.db.money.budgets import budgets_now, set_budget
 from app.db.money.ledger import payers_of
 from app.db.notify import JOB
 from app.db.unreadable import RowReading
+from app.services.sizes.stand_in_queues import look_at_queues, set_changed
 from app.storage.directory import DirectoryStore
 from tests.conftest import ManualClock
 from tests.control.world import World
@@ -75,6 +77,25 @@ async def test_a_decision_over_fifty_thousand_jobs_is_told_in_few_statements(
         assert sent.count <= _FEW + MANY / _WAITING_AT_ONCE
         assert sent.most_parameters <= _PARAMETERS
     assert await _count(world, t.jobs, t.jobs.c.wait_reason.is_not(None)) == MANY
+
+
+async def test_where_fifty_thousand_jobs_stand_is_looked_at_and_kept_in_few_statements(
+    world: World, ground: Ground
+) -> None:
+    """All wait beside an elastic job."""
+    now_ms = world.clock.now_ms()
+    with counted() as sent:
+        async with world.database.transaction() as connection:
+            found, _ = await look_at_queues(connection, _WAITING, MENDED, now_ms=now_ms)
+            assert await set_changed(connection, found, now_ms=now_ms) == MANY
+        async with world.database.transaction() as connection:
+            again, _ = await look_at_queues(connection, _WAITING, MENDED, now_ms=now_ms + 1)
+            assert not any(one.has_changed for one in again)
+    assert sent.count <= _FEW
+    assert sent.most_parameters <= _PARAMETERS
+    assert await _count(world, t.job_queues, t.job_queues.c.queue == 2) == MANY
+    async with world.database.transaction() as connection:
+        await connection.execute(t.job_queues.delete())
 
 
 async def test_fifty_thousand_jobs_that_a_budget_holds_are_looked_at_together(world: World, ground: Ground) -> None:

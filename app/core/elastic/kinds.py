@@ -6,11 +6,12 @@ A wrong answer costs little: an interactive job that runs long is demoted (`queu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
+from typing import TypeGuard
 
 SHORT_S = 600.0  # the paper's bound for failed jobs of Philly that count as interactive (section 5)
 FEW_STEPS = 100
-ENOUGH_RUNS = 3
+ENOUGH_JOBS = 3
 
 
 class ElasticKind(StrEnum):
@@ -18,14 +19,27 @@ class ElasticKind(StrEnum):
     BATCH = "batch"
 
 
+class KindSource(IntEnum):
+    """What a kind is judged by: a higher number is stronger evidence."""
+
+    NOTHING = 0
+    FEW_STEPS = 1
+    PAST = 2
+    PREDICTED = 3
+    PROGRESS = 4
+    LABEL = 5
+
+
 @dataclass(frozen=True, slots=True)
 class KindEvidence:
-    """What may be known of a job: durations of ended runs of the same app, its step count, and the mean step time that
-    its first steps showed."""
+    """What may be known of a job: how long jobs of its app usually run, and of how many that is known; its step count;
+    the step time that was predicted from what it states, and the one that its first steps showed."""
 
     label: ElasticKind | None = None
-    past_s: tuple[float, ...] = ()
+    usual_s: float | None = None
+    past_jobs: int = 0
     steps: int | None = None
+    predicted_step_s: float | None = None
     step_s: float | None = None
 
 
@@ -33,25 +47,33 @@ class KindEvidence:
 class JudgedKind:
     kind: ElasticKind
     because: str
+    source: KindSource
 
 
 def judge_kind(known: KindEvidence) -> JudgedKind:
-    """The label, else early progress, else the app's past, else a small step count, else batch: the strongest evidence
-    that there is. Figures that are not finite and positive are no evidence."""
+    """The label, else early progress, else a predicted step, else the app's past, else a small step count, else batch:
+    the strongest evidence that there is. Figures that are not finite and positive are no evidence."""
     if known.label is not None:
-        return JudgedKind(known.label, f"labelled {known.label}")
+        return JudgedKind(known.label, f"labelled {known.label}", KindSource.LABEL)
     steps = known.steps if known.steps is not None and known.steps > 0 else None
-    if steps and known.step_s is not None and 0 < known.step_s < float("inf"):
-        return _by_length(steps * known.step_s, f"{steps} steps of {known.step_s:.3g} s")
-    past = sorted(one for one in known.past_s if 0 < one < float("inf"))
-    if len(past) >= ENOUGH_RUNS:
-        return _by_length(past[len(past) // 2], f"median of {len(past)} earlier runs of the app")
+    if steps and _is_known(known.step_s):
+        return _by_length(steps * known.step_s, f"{steps} steps of {known.step_s:.3g} s", KindSource.PROGRESS)
+    if steps and _is_known(known.predicted_step_s):
+        told = f"{steps} steps of {known.predicted_step_s:.3g} s, as predicted"
+        return _by_length(steps * known.predicted_step_s, told, KindSource.PREDICTED)
+    if known.past_jobs >= ENOUGH_JOBS and _is_known(known.usual_s):
+        return _by_length(known.usual_s, f"what {known.past_jobs} earlier jobs of the app took", KindSource.PAST)
     if steps and steps <= FEW_STEPS:
-        return JudgedKind(ElasticKind.INTERACTIVE, f"{steps} steps, at most {FEW_STEPS}")
-    return JudgedKind(ElasticKind.BATCH, "nothing shows that it is short")
+        return JudgedKind(ElasticKind.INTERACTIVE, f"{steps} steps, at most {FEW_STEPS}", KindSource.FEW_STEPS)
+    return JudgedKind(ElasticKind.BATCH, "nothing shows that it is short", KindSource.NOTHING)
 
 
-def _by_length(length_s: float, source: str) -> JudgedKind:
+def _is_known(seconds: float | None) -> TypeGuard[float]:
+    return seconds is not None and 0 < seconds < float("inf")
+
+
+def _by_length(length_s: float, told: str, source: KindSource) -> JudgedKind:
     short = length_s <= SHORT_S
     kind = ElasticKind.INTERACTIVE if short else ElasticKind.BATCH
-    return JudgedKind(kind, f"{source}: {length_s:.0f} s, {'at most' if short else 'more than'} {SHORT_S:.0f} s")
+    words = f"{told}: {length_s:.0f} s, {'at most' if short else 'more than'} {SHORT_S:.0f} s"
+    return JudgedKind(kind, words, source)

@@ -18,7 +18,7 @@ from app.core.elastic.rules import ElasticRules
 from app.core.elastic.scaling import gain_per_gpu, is_worth_resizing, loss_per_gpu
 
 MOST_SKIPPED = 64  # inelastic jobs that are passed over for smaller ones, each time
-_UNTRIED = 1e-9  # the gain at a size that nobody has measured: enough to try it on idle GPUs, after all known gains
+UNTRIED = 1e-9  # the gain at a size that nobody has measured: enough to try it on idle GPUs, after all known gains
 Entry = tuple[tuple[float, ...], int, Hashable]
 
 
@@ -247,7 +247,7 @@ class ElasticPool:
             return 0.0
         gain = gain_per_gpu(member.sizes, member.speeds, member.place, self.rules)
         untried = member.sizes[member.place + 1] not in member.job.profile.measured
-        return max(gain, _UNTRIED) if untried else gain * (gain > NOISE)
+        return max(gain, UNTRIED) if untried else gain * (gain > NOISE)
 
     @staticmethod
     def _push(heap: list[Entry], member: _Member, key: tuple[float, ...]) -> None:

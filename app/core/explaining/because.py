@@ -20,6 +20,7 @@ def because_of(facts: Facts) -> Iterator[Remark]:
         yield from _merge(facts)
         yield from facts.lent
         yield from facts.reserved
+        yield from facts.queued
     if state in TERMINAL_JOB_STATES:
         if facts.end_message:
             yield Remark(facts.end_message)

@@ -32,6 +32,7 @@ class StatedJob(NamedTuple):
     template: str
     resources: str
     kind: str
+    kind_said: bool
     priority_class: str
     start: str
     elastic: bool

@@ -10,6 +10,7 @@ from sqlalchemy import delete, func, lateral, select, true, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.machine_clock import TOLERATED_MS
 from app.core.memory.calibration import Calibration, TrainingKind
 from app.core.model.run import RunState
 from app.core.progress import ProgressRate
@@ -18,6 +19,7 @@ from app.db.arrays import is_one_of
 from app.db.tables import allocations, calibrations, jobs, metric_points, nodes, projects, run_jobs, runs, step_times
 
 _POINTS = 50
+_MOST_STRETCHES, _MOST_POINTS = 16, 20_000
 _MOST_STEP_ROWS = 5_000
 _STEP_KEY = tuple(StepKey.__dataclass_fields__)
 _KIND = tuple(TrainingKind.__dataclass_fields__)
@@ -25,8 +27,9 @@ _KIND = tuple(TrainingKind.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """An ended run from which nothing was learned yet. `pace`: of its newest points, if it measured two; `layout`: how
-    it was to run, if that was planned."""
+    """An ended run from which nothing was learned yet. `pace`: of its newest points with the GPUs that it had last, if
+    it measured two; `layout`: how it was to run, if that was planned. `earlier`: its paces with other numbers of
+    GPUs."""
 
     run_id: str
     project_id: str
@@ -37,6 +40,7 @@ class EndedRun:
     gpus: int
     pace: ProgressRate | None
     layout: Mapping[str, Any] | None = None
+    earlier: tuple[tuple[int, ProgressRate], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +81,8 @@ async def runs_to_learn(connection: AsyncConnection, limit: int) -> tuple[EndedR
 
 
 async def _told(connection: AsyncConnection, row: Any) -> EndedRun:
-    point = metric_points.c
-    newest = (
-        select(point.step, point.at_ms)
-        .where(point.job_id == row.job_id, point.epoch == row.epoch)
-        .order_by(point.step.desc())
-        .limit(_POINTS)
-        .subquery()
-        .c
-    )
-    spans = select(func.min(newest.step), func.min(newest.at_ms), func.max(newest.step), func.max(newest.at_ms))
-    span = (await connection.execute(spans)).one()
+    *before, last = await _stretches(connection, row.id)
+    paces = [(one.gpus, await _pace(connection, row, one)) for one in before if one.gpus != last.gpus]
     return EndedRun(
         run_id=row.id,
         project_id=row.project_id,
@@ -96,9 +91,46 @@ async def _told(connection: AsyncConnection, row: Any) -> EndedRun:
         gpu_type=row.gpu_type,
         gpu_memory_bytes=row.gpu_memory_bytes,
         gpus=row.gpus,
-        pace=None if span[0] is None else ProgressRate(*span),
+        pace=await _pace(connection, row, last if before else _Stretch(last.gpus, 0, None)),
         layout=row.layout,
+        earlier=tuple({gpus: pace for gpus, pace in paces if pace is not None}.items()),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    gpus: int
+    from_ms: int
+    to_ms: int | None
+
+
+async def _stretches(connection: AsyncConnection, run_id: str) -> list[_Stretch]:
+    """From when to when the run had how many GPUs: the newest so many, in their order."""
+    of = allocations.c
+    rows = await connection.execute(
+        select(func.cardinality(of.gpu_indices).label("gpus"), of.from_ms, of.to_ms)
+        .where(of.run_id == run_id)
+        .order_by(of.from_ms.desc(), of.id.desc())
+        .limit(_MOST_STRETCHES)
+    )
+    return [_Stretch(row.gpus, row.from_ms, row.to_ms) for row in reversed(rows.all())]
+
+
+async def _pace(connection: AsyncConnection, row: Any, within: _Stretch) -> ProgressRate | None:
+    """Of the newest points that were measured while it had these GPUs, but for those of the change itself. What lies
+    further back than so many points of the run is not looked for."""
+    point = metric_points.c
+    told = select(point.step, point.at_ms).where(point.job_id == row.job_id, point.epoch == row.epoch)
+    recent = told.order_by(point.step.desc()).limit(_MOST_POINTS if within.from_ms else _POINTS).subquery().c
+    measured = select(recent.step, recent.at_ms)
+    if within.from_ms:
+        measured = measured.where(recent.at_ms >= within.from_ms + TOLERATED_MS)
+        if within.to_ms is not None:
+            measured = measured.where(recent.at_ms <= within.to_ms)
+    newest = measured.order_by(recent.step.desc()).limit(_POINTS).subquery().c
+    spans = select(func.min(newest.step), func.min(newest.at_ms), func.max(newest.step), func.max(newest.at_ms))
+    span = (await connection.execute(spans)).one()
+    return None if span[0] is None else ProgressRate(*span)
 
 
 async def mark_learned(connection: AsyncConnection, run_ids: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ _REASONS = {
     "resize_asked": SizeReason.ASKED,
     "gpus_lent": SizeReason.LENT,
     "gpus_given_back": SizeReason.RETURNED,
+    "gpus_no_faster": SizeReason.NO_FASTER,
     "gpus_refused": SizeReason.REFUSED,
 }
 

@@ -10,8 +10,8 @@ from sqlalchemy import exists, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
+from app.core.elastic.runs import ElasticRun
 from app.core.foreign import read_as
-from app.core.lending import ElasticRun
 from app.core.model.job import JobState, PauseReason, Resources
 from app.core.model.money import Money
 from app.core.model.move import OPEN_MOVE_STATES
@@ -135,6 +135,7 @@ async def elastic_runs(connection: AsyncConnection) -> list[ElasticRun]:
     rows = await connection.execute(
         select(
             *(runs.c.id, runs.c.wanted_gpus, runs.c.gpus_told, jobs.c.id.label("job_id"), jobs.c.resources),
+            *(jobs.c.deadline_ms, jobs.c.deadline_given),
             *(allocations.c.node_id, allocations.c.gpu_indices, allocations.c.from_ms),
         )
         .join(allocations, (allocations.c.run_id == runs.c.id) & allocations.c.to_ms.is_(None))
@@ -155,9 +156,20 @@ def _elastic_run(row: Any) -> ElasticRun | None:
     if told is None or own is None or not row.gpu_indices:
         return None
     held = gpus_held(row.gpu_indices, row.wanted_gpus, row.resources)
-    least = min(own, max(1, _number(row.resources, LEAST) or 1))
-    broken = broken_gpus(row.gpus_told)
-    return ElasticRun(row.id, row.job_id, row.node_id, held, told, own, row.from_ms, broken, least)
+    asked = _number(row.resources, LEAST)
+    return ElasticRun(
+        run_id=row.id,
+        job_id=row.job_id,
+        node_id=row.node_id,
+        held=held,
+        told=told,
+        own=own,
+        changed_ms=row.from_ms,
+        broken=broken_gpus(row.gpus_told),
+        least=min(own, max(1, asked or 1)),
+        is_range=asked is not None,
+        due_ms=row.deadline_ms if row.deadline_given else None,
+    )
 
 
 def gpus_held(indices: Any, wanted: int | None, resources: Any) -> GpusHeld:

@@ -32,7 +32,7 @@ from app.db.tables.doors import (
     tunings,
 )
 from app.db.tables.jobs import job_events, jobs
-from app.db.tables.learning import calibrations, run_history, step_times
+from app.db.tables.learning import calibrations, run_history, size_speeds, step_times
 from app.db.tables.merging import merges, profiles
 from app.db.tables.money import budgets, ledger, limits, spending, tier_spending
 from app.db.tables.moves import moves
@@ -47,6 +47,7 @@ from app.db.tables.offers import (
     provider_states,
 )
 from app.db.tables.pools import host_machines, hosts, pool_spot_shares, pool_tokens, pools
+from app.db.tables.queues import job_queues, queue_thresholds
 from app.db.tables.reservations import reservations, reserved_gpus
 from app.db.tables.runs import (
     allocations,
@@ -96,6 +97,7 @@ __all__ = [
     "installations",
     "item_failures",
     "job_events",
+    "job_queues",
     "jobs",
     "leader_leases",
     "ledger",
@@ -126,6 +128,7 @@ __all__ = [
     "provider_operations",
     "provider_paces",
     "provider_states",
+    "queue_thresholds",
     "reservations",
     "reserved_gpus",
     "run_history",
@@ -134,6 +137,7 @@ __all__ = [
     "runs",
     "secrets",
     "sessions",
+    "size_speeds",
     "spending",
     "standby_windows",
     "standbys",

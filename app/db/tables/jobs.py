@@ -36,6 +36,7 @@ jobs = Table(
     Column("template", JSONB, nullable=False),
     Column("resources", JSONB, nullable=False),  # app.core.model.job.Resources
     Column("kind", Text, nullable=False),
+    Column("kind_said", Boolean, nullable=False, server_default=text("false")),  # False: it may be inferred
     Column("priority_class", Text, nullable=False),
     Column("start", Text, nullable=False),
     Column("elastic", Boolean, nullable=False, server_default=text("false")),

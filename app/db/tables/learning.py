@@ -62,3 +62,18 @@ calibrations = Table(
     Column("updated_ms", MS, nullable=False),
     UniqueConstraint("project_id", "family", "method", "kernel", "gpu_type", "versions", name="uq_calibrations_kind"),
 )
+
+
+# How fast jobs of an app were at each number of GPUs that one of them really had (app.core.elastic.size_table).
+size_speeds = Table(
+    "size_speeds",
+    metadata,
+    Column("app_id", ID, primary_key=True),
+    Column("shape", Text, primary_key=True),  # of model and training; empty: not stated
+    Column("gpu_type", Text, primary_key=True),
+    Column("gpus", Integer, primary_key=True),
+    Column("steps_per_s", Double, nullable=False),
+    Column("noise", Double, nullable=False),
+    Column("samples", BigInteger, nullable=False),
+    Column("updated_ms", MS, nullable=False),
+)

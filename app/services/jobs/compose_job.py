@@ -100,15 +100,16 @@ def compose_jobs(
 
 
 # Jobs are submitted with the same few templates again and again. What is derived from one is remembered under its own
-# JSON, which tells all of it: non-finite numbers, the one thing that JSON does not tell apart, are beyond every limit.
-_derived: dict[tuple[bytes, str | None, int, Predicted], StatedJob] = {}
+# JSON, which tells all of it but whether its kind was said: non-finite numbers, which JSON does not tell apart, are
+# beyond every limit.
+_derived: dict[tuple[bytes, bool, str | None, int, Predicted], StatedJob] = {}
 _MOST_DERIVED = 1024
 _LARGEST_REMEMBERED_BYTES = 8192
 
 
 def _stated(template: Template, base_image: str | None, default_interval_s: int, predicted: Predicted) -> StatedJob:
     text: bytes = template.__pydantic_serializer__.to_json(template)
-    key = text, base_image, default_interval_s, predicted
+    key = text, "kind" in template.model_fields_set, base_image, default_interval_s, predicted
     known = _derived.get(key)
     if known is not None:
         return known
@@ -184,6 +185,7 @@ def _derive(
         template=text,
         resources=_resources(template, template.image or base_image, predicted),
         kind=template.kind,
+        kind_said="kind" in template.model_fields_set,
         priority_class=template.priority_class,
         start=template.start,
         elastic=template.elastic,

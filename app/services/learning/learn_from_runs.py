@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -12,8 +13,10 @@ from allpass.wire.template import Template
 from app.core.memory import Estimate, Training, estimate
 from app.core.memory.architecture import Architecture
 from app.core.memory.calibration import Observed, TrainingKind, kind_of, learned
+from app.core.memory.need import Stated
 from app.core.memory.training import Sharding
 from app.core.precision import on_gpu, told_precision
+from app.core.progress import ProgressRate
 from app.core.roofline import gpu_named, step_ms
 from app.core.throughput import StepKey, key_of, updated
 from app.db.connection import Connection
@@ -51,6 +54,7 @@ class Lesson:
     run_id: str
     project_id: str
     step: StepLesson | None = None
+    earlier: tuple[StepLesson, ...] = ()  # with other numbers of GPUs
     memory: MemoryLesson | None = None
 
 
@@ -64,10 +68,10 @@ async def take_lessons(connection: Connection, ids: IdSource, lessons: Iterable[
     done = []
     for lesson in lessons:
         done.append(lesson.run_id)
-        if lesson.step is not None:
-            before = await learning.step_row(connection, lesson.project_id, lesson.step.key)
-            row = updated(before, lesson.step.measured_ms, lesson.step.roofline_ms)
-            await learning.set_step_time(connection, lesson.project_id, lesson.step.key, row, now_ms=now_ms)
+        for step in (*lesson.earlier, *filter(None, [lesson.step])):
+            before = await learning.step_row(connection, lesson.project_id, step.key)
+            row = updated(before, step.measured_ms, step.roofline_ms)
+            await learning.set_step_time(connection, lesson.project_id, step.key, row, now_ms=now_ms)
         if lesson.memory is not None:
             kind = lesson.memory.kind
             known = await learning.calibration_of(connection, lesson.project_id, kind)
@@ -87,23 +91,27 @@ def _lesson(told: EndedRun) -> Lesson:
             return nothing
         training = on_gpu(stated.training.over(template.nodes), told.gpu_type, told_precision(told.layout))
         told = replace(told, gpus=told.gpus * template.nodes)
-        layout = _layout(training, told, stated.micro_batch, stated.checkpointing)
+        layout = layout_told(training, told.facts, told.gpus, stated.micro_batch, stated.checkpointing)
         if layout is None:
             return nothing
+        if told.earlier:  # what its code told of a step may be of another number of GPUs
+            layout = at_size(layout, told.gpus, stated.batch)
         predicted = estimate(stated.model, layout)
     except (InvalidInput, ValidationError):  # it ran nevertheless: what it was is not what it said
         return nothing
     return replace(
         nothing,
         # between machines there is a network, of whose speed nothing is kept
-        step=None if template.nodes > 1 else _step(stated.name, stated.model, layout, told),
+        step=None if template.nodes > 1 else _step(stated.name, stated.model, layout, told, told.pace),
+        earlier=() if template.nodes > 1 else tuple(_earlier(stated, layout, told)),
         memory=_memory(stated.model, layout, predicted, told),
     )
 
 
-def _layout(training: Training, told: EndedRun, micro_batch: int | None, checkpointing: bool | None) -> Training | None:
+def layout_told(
+    training: Training, facts: Mapping[str, Any], gpus: int, micro_batch: int | None, checkpointing: bool | None
+) -> Training | None:
     """As the code says that it ran, else as the template states it; None where neither tells the micro-batch."""
-    facts = told.facts
     micro = facts.get("micro_batch") or micro_batch
     if micro is None:
         return None
@@ -115,14 +123,31 @@ def _layout(training: Training, told: EndedRun, micro_batch: int | None, checkpo
         batch=micro,
         sequence=facts.get("sequence") or training.sequence,
         accumulation=facts.get("accumulation") or 1,
-        gpus=told.gpus,
-        sharding="none" if told.gpus == 1 else spread,
+        gpus=gpus,
+        sharding="none" if gpus == 1 else spread,
         checkpointing=bool(checkpointing if recomputes is None else recomputes),
     )
 
 
-def _step(name: str, model: Architecture, layout: Training, told: EndedRun) -> StepLesson | None:
-    measured_ms = None if told.pace is None else told.pace.step_ms()
+def at_size(layout: Training, gpus: int, batch: int) -> Training:
+    """The same step of `batch` sequences on another number of GPUs of a machine: it is cut into micro-batches, which
+    are shared out, so that some GPUs may have one less (ADR 0098)."""
+    parts = math.ceil(batch / layout.batch)
+    spread: Sharding = "ddp" if layout.sharding == "none" else layout.sharding
+    return replace(layout, gpus=gpus, accumulation=math.ceil(parts / gpus), sharding="none" if gpus == 1 else spread)
+
+
+def _earlier(stated: Stated, layout: Training, told: EndedRun) -> Iterator[StepLesson]:
+    for gpus, pace in told.earlier:
+        lesson = _step(stated.name, stated.model, at_size(layout, gpus, stated.batch), told, pace)
+        if lesson is not None:
+            yield lesson
+
+
+def _step(
+    name: str, model: Architecture, layout: Training, told: EndedRun, pace: ProgressRate | None
+) -> StepLesson | None:
+    measured_ms = None if pace is None else pace.step_ms()
     if measured_ms is None:
         return None
     gpu = gpu_named(told.gpu_type)

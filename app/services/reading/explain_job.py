@@ -17,10 +17,15 @@ from app.services.reading.estimate_finish import estimate_one
 from app.services.reading.explain_spread import explain_spread
 from app.services.reservations.show import explain_reservation
 from app.services.sizes.explain_kept import explain_kept
+from app.services.sizes.explain_queue import explain_queue
+from app.services.sizes.explain_speeds import explain_speeds
 from app.services.standby.show_standby import explain_standby
 from app.settings import Settings
 
-_FREED = ("evicts", "evicted", "interrupted", "gpus_lent", "gpus_given_back", "defragmented")
+_FREED = (
+    *("evicts", "evicted", "interrupted", "gpus_lent", "gpus_given_back", "gpus_no_faster", "defragmented"),
+    *("grows_for_deadline", "begins_smaller"),
+)
 
 
 async def explain_job(connection: Connection, settings: Settings, job: JobRow, *, now_ms: int) -> JobExplanation:
@@ -76,6 +81,10 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             lent=(
                 *await explain_standby(connection, job.id, _node_of(live), now_ms=now_ms),
                 *([] if live is None else await explain_kept(connection, job.id, live.run_id, now_ms=now_ms)),
+            ),
+            queued=(
+                *await explain_queue(connection, job.id, now_ms=now_ms),
+                *([] if live is None else await explain_speeds(connection, job.id, live.machine.gpu_type)),
             ),
             reserved=tuple(
                 await explain_reservation(

@@ -125,9 +125,11 @@ export interface JobSize {
   price_per_hour: number;
   from_at: string;
   to_at: string | null;
-  why: "begun" | "asked" | "lent" | "returned" | "refused" | "unknown";
+  why: "begun" | "asked" | "lent" | "returned" | "no_faster" | "refused" | "unknown";
   text: string;
   for_job_id: string | null;
+  step_s?: number | null; // measured of jobs of its app, with so many of such GPUs
+  noise?: number | null;
 }
 
 export interface Timeline {

@@ -33,12 +33,32 @@ def print_table(sizes: Sequence[JobSize]) -> None:
     if all(one.gpus_before is None for one in sizes):
         return
     typer.echo("")
-    columns = [Column("FROM"), Column("FOR", right=True), Column("GPUS", right=True), Column("WHY", flexible=True)]
+    columns = [
+        Column("FROM"),
+        Column("FOR", right=True),
+        Column("GPUS", right=True),
+        Column("STEP", right=True),
+        Column("WHY", flexible=True),
+    ]
     now = datetime.now(timezone.utc)
     rows: list[list[Cell | str]] = [
-        [words.moment(one.from_at), words.duration((one.to_at or now) - one.from_at), str(one.gpus), one.text]
+        [
+            words.moment(one.from_at),
+            words.duration((one.to_at or now) - one.from_at),
+            str(one.gpus),
+            _step(one),
+            one.text,
+        ]
         for one in sizes[-_MOST:]
     ]
     screen.print_table(columns, rows, empty="")
     if len(sizes) > _MOST:
         screen.say(f"  {len(sizes) - _MOST} before these: allpass show JOB --json")
+
+
+def _step(size: JobSize) -> str:
+    """E.g. "0.213 s ±2%"."""
+    if size.step_s is None:
+        return "-"
+    noise = "" if size.noise is None else f" ±{100 * size.noise:.0f}%"
+    return f"{size.step_s:.3g} s{noise}"

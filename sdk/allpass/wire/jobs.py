@@ -384,7 +384,9 @@ class JobSize(Response):
     """From when to when a run of the job held so many GPUs of a machine. `to_at` null: now.
 
     `why`: begun (its run began with so many), asked (by its owner), lent (some are given to `for_job_id`, which waits),
-    returned (nobody else waits for them), refused (no process could begin on one), unknown (nothing is on record).
+    returned (nobody else waits for them), no_faster (some of a range made it no faster), refused (no process could
+    begin on one), unknown (nothing is on record). `step_s`: seconds per step that jobs of its app were measured to take
+    with so many of such GPUs, and `noise` how far that was from the mean at most; null: not measured.
     """
 
     run_id: str
@@ -395,9 +397,11 @@ class JobSize(Response):
     price_per_hour: MicroUsd
     from_at: datetime
     to_at: datetime | None
-    why: Literal["begun", "asked", "lent", "returned", "refused", "unknown"]
+    why: Literal["begun", "asked", "lent", "returned", "no_faster", "refused", "unknown"]
     text: str
     for_job_id: str | None
+    step_s: float | None = None
+    noise: float | None = Field(None, description="relative: 0.02 are 2 %")
 
 
 class Node(Response):

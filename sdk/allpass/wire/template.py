@@ -279,7 +279,12 @@ class Template(Request):
     cpus: Whole = Field(1, ge=1, le=1024)
     memory_gb: Real = Field(1.0, gt=0, le=8192)
     target: TargetMetric | None = None
-    kind: Literal["interactive", "batch"] = "batch"
+    kind: Literal["interactive", "batch"] = Field(
+        "batch",
+        description="interactive: somebody waits for it. It starts on serverless at once, elastic jobs of the project "
+        "lend it GPUs before others, and it lends none of its own until it has run for long. Left out, it is a batch "
+        "job, and for lending alone it is judged by its steps and by what earlier jobs of its app took",
+    )
     priority_class: Literal["guaranteed", "spot"] = Field(
         "guaranteed",
         description="spot: uses GPUs that no guaranteed job wants. When one of these waits for room, spot jobs save, "

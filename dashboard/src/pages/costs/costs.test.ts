@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import { barOf, whatOf } from "./budget-bars";
-import { forecastOf, groupsOf, inWords, scaleOf, stretchesOf } from "./groups";
+import { forecastOf, groupsOf, inOrder, inWords, scaleOf, stretchesOf } from "./groups";
 import { asDay, asked, commandOf, rangeOf } from "./range";
 import type { Payer, UsageLine } from "./shapes";
 
@@ -77,4 +77,16 @@ describe("a budget", () => {
     expect(whatOf({ scope: "project", period: "day", provider: "vast" }, "ci")).toBe("A day at vast, jobs of the key ci");
     expect(whatOf({ scope: "installation", period: "month", provider: null }, null)).toBe("A month of all projects");
   });
+});
+
+it("has numbers of GPUs in their order, and what had none last", () => {
+  const lines = [line(null, "boot", 9), line("16", "run", 1), line("2", "run", 7), line("10", "run", 8), line("2", "idle", 1)];
+  expect(inOrder(groupsOf(lines), "size").map(({ key, cost }) => [key, cost])).toEqual([["2", 8], ["10", 8], ["16", 1], [null, 9]]);
+  expect(inOrder(groupsOf(lines), "job").map(({ key }) => key)).toEqual([null, "10", "2", "16"]);
+});
+
+it("names the job of which it tells", () => {
+  const range = { preset: null, from: "2026-11-01", to: null };
+  expect(commandOf(range, "size", "job_1")).toBe("allpass cost --by size --job job_1 --since 2026-11-01T00:00Z");
+  expect(commandOf(range, "size", "a'b")).toBe("allpass cost --by size --job 'a'\\''b' --since 2026-11-01T00:00Z");
 });

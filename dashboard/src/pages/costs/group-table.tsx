@@ -9,7 +9,7 @@ import { PAYER_WORDS } from "./payers";
 import type { Payer, Usage } from "./shapes";
 
 const AT_ONCE = 50;
-const HEADS: Record<Grouping, string> = { app: "App", job: "Job", label: "Value of the label", key: "API key that submitted", day: "Day (UTC)", provider: "Provider", tier: "Tier" };
+const HEADS: Record<Grouping, string> = { app: "App", job: "Job", label: "Value of the label", key: "API key that submitted", day: "Day (UTC)", provider: "Provider", tier: "Tier", size: "GPUs that a job had" };
 
 interface Props {
   groups: readonly Group[];
@@ -73,11 +73,12 @@ function Row({ group, total, highest, payers, by, label }: RowProps) {
 function Name({ group, by, label }: { group: Group; by: Grouping; label: string }) {
   if (group.key === null) return <span class="faint">{group.name}</span>;
   if (by === "key") return <span class="cut" title={`${group.name} (${group.key})`}>{group.name}</span>;
+  if (by === "size") return <>{group.key === "1" ? "1 GPU" : `${group.key} GPUs`}</>;
   if (by === "tier") return <a href={href("fleet", null, null, { tier: group.key })}><Tier tier={group.key} /></a>;
   return <a class="cut" href={linkOf(group.key, by, label)} title={group.name === group.key ? group.name : `${group.name} (${group.key})`}>{group.name}</a>;
 }
 
-function linkOf(key: string, by: Exclude<Grouping, "tier" | "key">, label: string): string {
+function linkOf(key: string, by: Exclude<Grouping, "tier" | "key" | "size">, label: string): string {
   switch (by) {
     case "job": return href("jobs", key);
     case "app": return href("jobs", null, null, { app_id: key });

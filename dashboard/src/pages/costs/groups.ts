@@ -33,6 +33,18 @@ export function groupsOf(lines: readonly UsageLine[], unknown = NOBODY.run): Gro
   return [...found.values()].sort((a, b) => b.cost - a.cost || a.name.localeCompare(b.name));
 }
 
+/** Days from the newest, numbers of GPUs from the fewest; what has none comes last. All else as it was: the dearest first. */
+export function inOrder(groups: Group[], by: string): Group[] {
+  if (by === "day") return groups.sort((a, b) => (b.key ?? "").localeCompare(a.key ?? ""));
+  if (by === "size") return groups.sort((a, b) => gpusOf(a) - gpusOf(b));
+  return groups;
+}
+
+function gpusOf({ key }: Group): number {
+  const gpus = key === null ? NaN : Number(key);
+  return Number.isFinite(gpus) ? gpus : Number.MAX_VALUE;
+}
+
 /** A stretch of the chart: a day, a week or a month. */
 export interface Stretch {
   from: string; // its first day

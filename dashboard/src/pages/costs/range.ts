@@ -52,8 +52,8 @@ export function asked({ from, to }: Range): { from: string | null; to: string | 
 }
 
 /** The command that says the same; null where none does: it knows no end. */
-export function commandOf({ from, to }: Range, by: string): string | null {
+export function commandOf({ from, to }: Range, by: string, job = ""): string | null {
   if (to) return null;
-  const named = /^[\w:.-]+$/.test(by) ? by : `'${by.replaceAll("'", `'\\''`)}'`;
-  return `allpass cost --by ${named}${from ? ` --since ${from}T00:00Z` : ""}`;
+  const named = (word: string) => (/^[\w:.-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`);
+  return `allpass cost --by ${named(by)}${job ? ` --job ${named(job)}` : ""}${from ? ` --since ${from}T00:00Z` : ""}`;
 }

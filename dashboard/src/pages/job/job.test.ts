@@ -8,7 +8,7 @@ import { safeLink } from "./links";
 import { NO_LINES, severityOf, shownText, withText } from "./log-lines";
 import { metricsOf, thinned } from "./metric-lines";
 import { endInWords, markKind, pauseBefore, storyOf } from "./story";
-import { endOf, hasChanged, stepsOf } from "./size-steps";
+import { endOf, hasChanged, stepsOf, stepWords } from "./size-steps";
 import { layoutOf, ticksOf } from "./timeline-layout";
 
 const T0 = Date.parse("2026-11-21T00:00:00Z");
@@ -171,6 +171,11 @@ describe("its sizes", () => {
   it("stand on one axis, as high as the most of them", () => {
     const steps = stepsOf([size(0, 50, 4, null), size(50, 75, 1, 4), size(75, null, 2, 1)], T0 + 100_000);
     expect(steps.map((one) => [one.left, one.width, one.height])).toEqual([[0, 50, 100], [50, 25, 25], [75, 25, 50]]);
+  });
+  it("tell what a step was measured to take", () => {
+    expect(stepWords({ step_s: 0.2134, noise: 0.021 })).toBe("0.21 s ±2 %");
+    expect(stepWords({ step_s: 312.4, noise: null })).toBe("312 s");
+    expect([{}, { step_s: null }, { step_s: 0 }, { step_s: NaN }].map(stepWords)).toEqual(["–", "–", "–", "–"]);
   });
   it("never end before they begin, and none are no picture", () => {
     expect(endOf(size(10, null, 1, null), T0)).toBe(T0 + 10_000);

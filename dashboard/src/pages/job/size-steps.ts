@@ -31,3 +31,10 @@ export function stepsOf(sizes: readonly JobSize[], now: number): SizeStep[] {
 export function endOf(size: JobSize, now: number): number {
   return Math.max(Date.parse(size.from_at), size.to_at ? Date.parse(size.to_at) : now);
 }
+
+/** What a step was measured to take with so many GPUs, e.g. "0.21 s ±2 %"; "–" where that is not known. */
+export function stepWords({ step_s, noise }: Pick<JobSize, "step_s" | "noise">): string {
+  if (step_s == null || !(step_s > 0)) return "–";
+  const shown = step_s >= 100 ? step_s.toFixed(0) : String(Number(step_s.toPrecision(2)));
+  return `${shown} s${noise == null ? "" : ` ±${Math.round(100 * noise)} %`}`;
+}

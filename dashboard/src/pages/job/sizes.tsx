@@ -4,7 +4,8 @@ import { absolute, count, duration, hourly } from "../../format";
 import { Command } from "../../parts/command";
 import { useReading } from "../../parts/reading";
 import { now } from "../../parts/time";
-import { endOf, hasChanged, MOST_ROWS, stepsOf } from "./size-steps";
+import { href } from "../../route";
+import { endOf, hasChanged, MOST_ROWS, stepsOf, stepWords } from "./size-steps";
 import "./sizes.css";
 
 const ANEW_MS = 10_000;
@@ -24,6 +25,7 @@ export function Sizes({ job }: { job: Job }) {
       </div>
       <Rows sizes={sizes.slice(-MOST_ROWS)} />
       {sizes.length > MOST_ROWS && <p class="faint small-text">The newest {MOST_ROWS} of {count(sizes.length)}.</p>}
+      <p><a href={href("costs", null, null, { by: "size", job: job.id, range: "all" })}>What each number cost</a></p>
       <p><Command text={`allpass cost --by size --job ${job.id}`} /></p>
     </section>
   );
@@ -33,13 +35,14 @@ function Rows({ sizes }: { sizes: readonly JobSize[] }) {
   return (
     <div class="scroll" tabIndex={0} role="group" aria-label="Its sizes">
       <table class="sizes">
-        <thead><tr><th class="number">GPUs</th><th>From</th><th class="number">For</th><th class="number more">Price</th><th>Why</th></tr></thead>
+        <thead><tr><th class="number">GPUs</th><th>From</th><th class="number">For</th><th class="number more" title="as jobs of its app were measured with so many GPUs">A step</th><th class="number more">Price</th><th>Why</th></tr></thead>
         <tbody>
           {sizes.map((one) => (
             <tr key={`${one.run_id} ${one.from_at} ${one.gpus}`}>
               <td class="number">{one.gpus}</td>
               <td>{absolute(one.from_at)}</td>
               <td class="number">{duration(endOf(one, now.value) - Date.parse(one.from_at))}</td>
+              <td class="number more">{stepWords(one)}</td>
               <td class="number more">{hourly(one.price_per_hour)}</td>
               <td class="story-end">{one.text}</td>
             </tr>

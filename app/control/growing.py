@@ -1,0 +1,138 @@
+"""Jobs that ask for a range and would miss their deadline go on with more GPUs of another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from app.control.context import ControlContext
+from app.control.each import each, each_by_itself
+from app.core.board import Board
+from app.core.elastic.deadlines import LargerMachine, grow_for_deadline
+from app.core.elastic.profile import SpeedProfile
+from app.core.elastic.runs import ElasticRun
+from app.core.lending import remaining_of
+from app.core.model.health import Chore
+from app.core.model.plan import Plan
+from app.core.model.snapshot import JobView, Snapshot
+from app.db.connection import Connection
+from app.db.runs.grown import GrownJob, last_growths, waiting_grown_jobs
+from app.services.sizes.grow_for_deadline import PlannedGrowth, begin_smaller, grow_by_moving
+
+_LOOK_MS = 30_000
+_AGAIN_MS = 3_600_000  # a job is taken from its machine for this no more than once an hour
+_PATIENCE_MS = 600_000  # it may wait so long for the machine that it was to have
+
+
+class DeadlineGrower:
+    """One per control loop."""
+
+    def __init__(self, context: ControlContext) -> None:
+        self._context = context
+        self._looked_ms: int | None = None
+        self._gave_up_ms: int | None = None
+
+    async def give_up(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Of machines that do not come, for those that this decision has left waiting."""
+        now_ms = self._context.clock.now_ms()
+        if self._gave_up_ms is not None and 0 <= now_ms - self._gave_up_ms < _LOOK_MS:
+            return
+        self._gave_up_ms = now_ms
+        waits = {one.job_id for one in plan.waiting}
+        asked = [job.job_id for job in snapshot.jobs if job.job_id in waits and job.resources.gpus_min > 1]
+        if not asked:
+            return
+        async with self._context.database.statement() as connection:
+            waiting = await waiting_grown_jobs(connection, asked)
+        in_vain = [one for one in waiting if not 0 <= now_ms - one.grew_ms < _PATIENCE_MS]
+
+        async def act(connection: Connection, job: GrownJob) -> bool:
+            return await begin_smaller(connection, job, now_ms=now_ms)
+
+        await each(self._context, Chore.LEND, in_vain, act, named=lambda job: job.job_id)
+
+    async def grow(
+        self,
+        board: Board,
+        runs: Sequence[ElasticRun],
+        profiles: Mapping[str, SpeedProfile],
+        changing: Collection[str],
+    ) -> int | None:
+        """`changing`: runs that have something else to do. Returns when to look again, if any run has a deadline."""
+        now_ms = self._context.clock.now_ms()
+        due = [run for run in runs if run.is_range and run.due_ms is not None and run.held.wanted < run.own]
+        if not due:
+            return None
+        if self._looked_ms is None or not 0 <= now_ms - self._looked_ms < _LOOK_MS:
+            self._looked_ms = now_ms
+            still = [run for run in due if run.run_id not in changing and run.is_settled(now_ms)]
+            await each_by_itself(
+                self._context,
+                Chore.LEND,
+                [still],
+                lambda some: self._grow(board, some, profiles, now_ms),
+                named=_all,
+            )
+        return self._looked_ms + _LOOK_MS
+
+    async def _grow(
+        self, board: Board, runs: Sequence[ElasticRun], profiles: Mapping[str, SpeedProfile], now_ms: int
+    ) -> None:
+        left_s = remaining_of(board, runs)
+        late = [
+            run for run in runs if run.run_id in left_s and left_s[run.run_id] * 1000 > (run.due_ms or 0) - now_ms > 0
+        ]
+        if not late:
+            return
+        async with self._context.database.statement() as connection:
+            grew_ms = await last_growths(connection, [run.job_id for run in late])
+        planned = []
+        for run in late:
+            job = board.jobs.get(run.job_id)
+            if job is None or run.due_ms is None or not _may_leave(job, grew_ms.get(run.job_id), now_ms):
+                continue
+            growth = grow_for_deadline(
+                profiles.get(run.run_id) or SpeedProfile(run.asked),
+                run.held.wanted,
+                left_s[run.run_id],
+                (run.due_ms - now_ms) / 1000,
+                _price(board, run),
+                _larger(board, job, run),
+            )
+            planned += [] if growth is None else [PlannedGrowth(run, growth)]
+
+        async def act(connection: Connection, one: PlannedGrowth) -> bool:
+            return await grow_by_moving(connection, one, now_ms=now_ms)
+
+        await each(self._context, Chore.LEND, planned, act, named=lambda one: one.run.run_id)
+
+
+def _may_leave(job: JobView, grew_ms: int | None, now_ms: int) -> bool:
+    """Whether its code saves when it is asked to, and no other job has a word in where it goes."""
+    if grew_ms is None or job.stays or job.affinity.beside or job.affinity.apart:
+        return False
+    return not 0 <= now_ms - grew_ms < _AGAIN_MS
+
+
+def _price(board: Board, run: ElasticRun) -> int:
+    node = board.nodes.get(run.node_id)
+    return 0 if node is None else node.price_per_hour.micros * run.held.wanted // max(1, node.gpu_count)
+
+
+def _larger(board: Board, job: JobView, run: ElasticRun) -> Iterator[LargerMachine]:
+    """The machine that would be had for each larger number of GPUs that the job may have, on its own kind of GPU: what
+    was measured is of that."""
+    node = board.nodes.get(run.node_id)
+    if node is None:
+        return
+    for gpus in range(run.held.wanted + 1, run.own + 1):
+        need = replace(job.resources, gpus_min=gpus, gpus_max=max(gpus, job.resources.gpus_max), gpu_type=node.gpu_type)
+        for market in (board.own, board.serverful):
+            choice = market.choose(replace(job, resources=need))
+            if choice is not None and choice.can_be_had and not choice.again:
+                offer = choice.offer  # which is paid whole, also where it has more GPUs than the job would
+                yield LargerMachine(gpus, offer.price_per_hour.micros, (offer.startup_ms + offer.arrival_ms) / 1000)
+
+
+def _all(_: Sequence[ElasticRun]) -> str:
+    return "jobs that grow for their deadlines"

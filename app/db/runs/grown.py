@@ -1,0 +1,86 @@
+"""Jobs that ask for a range and begin with more than its least, for the sake of their deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Integer, cast, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.core.resizing import LEAST
+from app.db.arrays import is_one_of
+from app.db.tables import job_events, jobs
+
+_GREW = "grows_for_deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class GrownJob:
+    """It waits for `gpus`, and needs `least`. `grew_ms`: since when it is to have them."""
+
+    job_id: str
+    gpus: int
+    least: int
+    grew_ms: int
+
+
+async def last_growths(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, int]:
+    """When these jobs were last to go on with more GPUs, of those that may: whose code saves when it is asked to, and
+    that are not to stay where they are. 0: never."""
+    of = job_events.c
+    grew = select(func.max(of.at_ms)).where(of.job_id == jobs.c.id, of.kind == _GREW).correlate(jobs).scalar_subquery()
+    rows = await connection.execute(
+        select(jobs.c.id, func.coalesce(grew, 0).label("grew_ms")).where(
+            is_one_of(jobs.c.id, job_ids),
+            jobs.c.saves_ms.is_not(None),
+            jobs.c.refused_ms.is_(None),
+            ~func.coalesce(jobs.c.affinity["locked"].as_boolean(), False),
+        )
+    )
+    return {row.id: row.grew_ms for row in rows}
+
+
+async def waiting_grown_jobs(connection: AsyncConnection, job_ids: Collection[str]) -> list[GrownJob]:
+    """Of these, those that have no place."""
+    least, gpus = _number(LEAST), _number("gpus_min")
+    of = job_events.c
+    grew = select(func.max(of.at_ms)).where(of.job_id == jobs.c.id, of.kind == _GREW).scalar_subquery()
+    rows = await connection.execute(
+        select(jobs.c.id, gpus.label("gpus"), least.label("least"), func.coalesce(grew, 0).label("grew_ms"))
+        .where(
+            is_one_of(jobs.c.id, job_ids),
+            is_one_of(jobs.c.state, PLACEABLE_JOB_STATES),
+            jobs.c.elastic,
+            func.jsonb_typeof(jobs.c.resources[LEAST]) == "number",
+            func.jsonb_typeof(jobs.c.resources["gpus_min"]) == "number",
+            gpus > least,
+        )
+        .order_by(jobs.c.id)
+    )
+    return [GrownJob(row.id, row.gpus, row.least, row.grew_ms) for row in rows]
+
+
+async def grown_resources(connection: AsyncConnection, job_id: str, gpus: int | None) -> dict[str, Any] | None:
+    """What a locked job asks for once it is to begin with so many GPUs; None: with its least. None where that is no
+    change: it asks for no range, or for one without this number, runs where it was to wait, or has the number."""
+    found = await connection.execute(
+        select(jobs.c.resources, jobs.c.state, jobs.c.pause_reason).where(jobs.c.id == job_id)
+    )
+    row = found.one_or_none()
+    if row is None or not isinstance(row.resources, dict) or row.pause_reason is not None:
+        return None
+    states = {JobState.RUNNING.value} if gpus is not None else {state.value for state in PLACEABLE_JOB_STATES}
+    least, most = row.resources.get(LEAST), row.resources.get("gpus_max")
+    to = least if gpus is None else gpus
+    if row.state not in states or type(least) is not int or type(most) is not int or type(to) is not int:
+        return None
+    if not least <= to <= most or row.resources.get("gpus_min") == to:
+        return None
+    return {**row.resources, "gpus_min": to}
+
+
+def _number(name: str) -> Any:
+    return cast(jobs.c.resources[name].astext, Integer)

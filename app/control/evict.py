@@ -20,6 +20,7 @@ from app.core import queue
 from app.core.board import Board
 from app.core.borrowing import PoolQuotas, PoolUse
 from app.core.evicting import EvictableRun, Eviction, evict, is_guaranteed
+from app.core.eviction import EvictionRule
 from app.core.gangs import LackingGang
 from app.core.host_spaces import HostSpace, host_spaces
 from app.core.model.health import Chore
@@ -149,6 +150,7 @@ class Evictor:
             closed=closed,
             pools_left=seen.pools_left,
             least_run_ms=least_run_ms,
+            rule=EvictionRule(context.settings.eviction_rule),
         )
         self.wake_at_ms = found.wake_at_ms
         usual_ms = as_ms(context.settings.stop_grace_s)

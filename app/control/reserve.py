@@ -17,6 +17,7 @@ from app.control.evict import small
 from app.control.observe import Observation
 from app.core.board import Board
 from app.core.evicting import EvictableRun, Eviction, evict
+from app.core.eviction import EvictionRule
 from app.core.host_spaces import HostSpace, reserved_spaces
 from app.core.left_out import any_waits, left_out
 from app.core.model.health import Chore
@@ -112,7 +113,15 @@ class ReservationKeeper:
             return False
         board = Board.of(small(snapshot, runs, waiting))
         found = await asyncio.to_thread(
-            evict, board, runs, spaces, waiting, closed=closed, least_run_ms=0, on_nodes=False
+            evict,
+            board,
+            runs,
+            spaces,
+            waiting,
+            closed=closed,
+            least_run_ms=0,
+            on_nodes=False,
+            rule=EvictionRule(context.settings.eviction_rule),
         )
         usual_ms = as_ms(context.settings.stop_grace_s)
         graces = {pool.name: pool.grace_ms for pool in pools if pool.grace_ms is not None}

@@ -1,10 +1,11 @@
 """Evictions and quotas through drawn histories: a hundred thousand of them, by hand.
 
-    python -m benchmarks.preemption_histories [--histories 100000] [--first 0] [--kind evictions|quotas]... [--processes 2]
+    python -m benchmarks.preemption_histories [--histories 100000] [--first 0] [--kind evictions]... [--processes 2]
 
 Of `evictions` (`app.simulator.classes.eviction_histories`) each is sixty decisions under a drawn policy: guaranteed and
-spot jobs on nodes and on hosts of a pool, with quotas or without, by our rule or the paper's and every ranker of hosts; no GPU is two runs', only
-those leave who may, after their first minute, and for a job that then begins. Of `quotas` (`quota_histories`) each is
+spot jobs on nodes and on hosts of a pool, with quotas or without, by our rule or the paper's and by each ranker of
+hosts; no GPU is two runs', only those leave who may, after their first minute, and for a job that then begins. Of
+`quotas` (`app.simulator.classes.quota_histories`) each is
 thirty submissions and ends: whatever fits a project's private cluster has its place in the pool within the grace. A
 history that does not keep all of it is told with its number, which plays it again:
 

@@ -348,11 +348,11 @@ class _Search:
         self, job: JobView, pool: str, gpus: int, node_ids: Collection[str], borrowed: bool, is_reserved: bool = False
     ) -> list[EvictableRun]:
         """Who there may be ended for the job, where it is to have so many GPUs. Of what its project has reserved that
-        is every spot job, and nobody else."""
+        is every spot job, and of its quota of hosts what others have borrowed, too: they alone are among the runs."""
         is_sure = self._quotas.is_sure(pool, job.project_id, gpus)
         there = (run for node_id in node_ids for run in self._on.get(node_id, ()))
         if is_reserved:
-            return [run for run in there if run.is_spot]
+            return [run for run in there if run.is_spot or (borrowed and run.project_id != job.project_id)]
         return [
             run
             for run in there

@@ -3,7 +3,8 @@ live: by the functions that the control loop calls, around a policy that knows n
 
 Watched at every step: no GPU is two runs'; only spot jobs leave, and what is borrowed, after their first minute; nobody
 leaves for a job that then does not begin, although it still wants to and everybody has left; what is kept for a job is
-taken by no other; and a job of one GPU that its project is sure of does not wait for ever.
+taken by no other; and a job of one GPU that its project is sure of does not wait for ever where nothing is free for it:
+what is free a policy may keep for a larger job.
 """
 
 from __future__ import annotations
@@ -316,11 +317,17 @@ class _Play:
             and job.resources.gpus_min == 1
             and (not self._pool.projects or job.project_id in self._pool.projects)
             and quotas.is_sure("lab", job.project_id, 1)
+            and not self._has_room(job.project_id)
         }
         self._waits = {job_id: self._waits.get(job_id, 0) + 1 for job_id in sure}
         for job_id, decisions in self._waits.items():
             if decisions == _MOST_WAITS:
                 self.breaches.append(f"{job_id} is sure of a GPU and has none after {decisions} decisions")
+
+    def _has_room(self, project_id: str) -> bool:
+        """Whether a GPU is free for jobs of the project: of a host, or of a machine of its own there."""
+        own = (self._nodes[node_id] for node_id in self._machines if self._nodes[node_id].project_id == project_id)
+        return any(map(self._host_free, self._hosts)) or any(map(self._free, own))
 
     def _live_promises(self) -> list[_Promise]:
         """A job that is paused or over wants nothing; nor does one whose time has passed since all had left."""

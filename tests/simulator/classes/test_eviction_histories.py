@@ -27,6 +27,12 @@ def test_by_the_printed_rule_and_every_ranker_as_much_is_kept(ranker: HostRanker
     assert sum(one.served for one in played) > len(played) // 4
 
 
+@pytest.mark.parametrize("seed", [23112, 28549, 32784, 39108])
+def test_a_node_that_is_cut_for_a_job_is_not_ended_before_it_begins(seed: int) -> None:
+    """Found among thirty thousand: the policy saw a node that came for nobody, and ended it, again and again."""
+    assert play_eviction_history(seed).breaches == []
+
+
 def test_the_watch_sees_who_leaves_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where what the same decision has given out counts as free, somebody leaves in vain."""
     monkeypatch.setattr(eviction_histories, "places_of", lambda plan: frozenset())

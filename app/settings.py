@@ -278,6 +278,16 @@ class Settings(BaseSettings):
         description="By which rules GPUs of elastic jobs are lent: those of the Cornucopia paper as they are written"
         " (literal), or with their gaps closed",
     )
+    host_ranker: Literal["fewest-left", "spotgpu", "best-fit", "gradient"] = Field(
+        "fewest-left",
+        description="On which host of a pool a job begins that fits on several: with the fewest GPUs left, by the three"
+        " criteria of the SpotGPU paper, where the least CPUs and GPUs stay free, or where fragments grow least",
+    )
+    eviction_rule: Literal["lost-work", "literal"] = Field(
+        "lost-work",
+        description="Which spot jobs leave for a guaranteed one: whose work is lost least, or the printed rule of the"
+        " SpotGPU paper",
+    )
     transfer_patience_s: float = Field(
         600.0,
         gt=0,

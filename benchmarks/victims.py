@@ -8,8 +8,10 @@
 it is, and with sizes 1, 2, 4 and 8 in equal GPU time. The trace is a file that `allpass simulate` reads, or is drawn
 from Philly's published distributions (`app.simulator.traces.figures`). A row is the mean over the seeds: `completion`
 of spot jobs as a ratio to the rule `random` of the same seed, `wasted` GPU time as a part of what the spot jobs need,
-also as a ratio to `random`, `waiting_s` of guaranteed jobs. `value` is the completion by `lost-work` at 50 % saving and
-100 % load with the trace's own sizes.
+also as a ratio to `random`, `waiting_s` of guaranteed jobs. After the rules comes `nothing-lost`: random victims who
+lose nothing, and save and restore at once. No choice by lost work can do better, but for whose turn it is in the queue
+then: `lost_work_bound` is its completion in the setting of `value`, which is the completion by `lost-work` at 50 %
+saving and 100 % load with the trace's own sizes.
 
 `covers`: the cover of 10,000 small cases against trying every set; gangs against the same, as a ratio of costs.
 `index`: the best of 100,000 nodes after another node has changed. `--histories`: as many of
@@ -44,6 +46,7 @@ from app.simulator.classes.figures import figures_of
 from app.simulator.classes.jobs import equal_sizes, nodes_for, two_classes
 from app.simulator.classes.playing import TwoClassSetting, play_two_classes
 from app.simulator.classes.quota_histories import play_quota_history
+from app.simulator.classes.running import SavingTimes
 from app.simulator.process_pool import answer_all, usual_processes
 from app.simulator.traces.generating import generate
 from app.simulator.traces.job import TraceJob
@@ -53,6 +56,8 @@ from tests.core.eviction.makers import cheapest_ending, cheapest_subset
 GOAL, GOAL_INDEX_US = 0.70, 100
 SPOT_SHARE = 0.3
 LOADS, SAVING = (0.7, 0.85, 1.0), (0.0, 0.5, 0.95)
+NOTHING_LOST = "nothing-lost"
+NO_LOSS = SavingTimes(save_ms=0, restore_ms=0)
 CASES, GANG_CASES, NODES, QUESTIONS = 10_000, 300, 100_000, 2_000
 
 
@@ -203,12 +208,13 @@ def rules(options: argparse.Namespace) -> dict[str, Any]:
             for seed in range(1, options.seeds + 1)
         ]
         played: list[Played] = answer_all(play, settings, options.processes, lambda _place, _share: None)
-        for rule in EvictionRule:
+        for rule in (*(one.value for one in EvictionRule), NOTHING_LOST):
             rows.append(row_of(played, rule))
             print(json.dumps(rows[-1]), flush=True)
-    goal = ("own", 1.0, 0.5, EvictionRule.LOST_WORK.value)
-    value = next((row["completion"] for row in rows if tuple(list(row.values())[:4]) == goal), None)
-    return {"trace": trace.name, "jobs": len(own), "seeds": options.seeds, "value": value, "rows": rows}
+    found = {tuple(list(row.values())[:4]): row["completion"] for row in rows}
+    value, bound = (found.get(("own", 1.0, 0.5, rule)) for rule in (EvictionRule.LOST_WORK.value, NOTHING_LOST))
+    told = {"trace": trace.name, "jobs": len(own), "seeds": options.seeds, "value": value, "lost_work_bound": bound}
+    return told | {"rows": rows}
 
 
 def play(setting: Setting, _tell: Callable[[float], None]) -> Played:
@@ -219,19 +225,22 @@ def play(setting: Setting, _tell: Callable[[float], None]) -> Played:
     for rule in EvictionRule:
         runs = play_two_classes(jobs, TwoClassSetting(nodes, rule, setting.seed))
         by_rule[rule.value] = asdict(figures_of(runs))
+    savers = two_classes(setting.jobs, SPOT_SHARE, 1.0, setting.seed)
+    free = play_two_classes(savers, TwoClassSetting(nodes, EvictionRule.RANDOM, setting.seed, NO_LOSS))
+    by_rule[NOTHING_LOST] = asdict(figures_of(free))
     return Played(setting.sizes, setting.load, setting.saving, setting.seed, by_rule)
 
 
-def row_of(played: Sequence[Played], rule: EvictionRule) -> dict[str, Any]:
-    mine = [one.by_rule[rule.value] for one in played]
-    ratios = [one.by_rule[rule.value]["completion_s"] / one.by_rule["random"]["completion_s"] for one in played]
+def row_of(played: Sequence[Played], rule: str) -> dict[str, Any]:
+    mine = [one.by_rule[rule] for one in played]
+    ratios = [one.by_rule[rule]["completion_s"] / one.by_rule["random"]["completion_s"] for one in played]
     of_random = statistics.mean(one.by_rule["random"]["wasted"] for one in played)
     wasted = statistics.mean(one["wasted"] for one in mine)
     return {
         "sizes": played[0].sizes,
         "load": played[0].load,
         "saving": played[0].saving,
-        "rule": rule.value,
+        "rule": rule,
         "completion": round(statistics.mean(ratios), 3),
         "completion_by_seed": [round(one, 3) for one in ratios],
         "evictions": round(statistics.mean(one["evictions"] for one in mine)),

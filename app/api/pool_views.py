@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from allpass.wire.pools import Pool, PoolHost, PoolHostGpu
+from allpass.wire.pools import Pool, PoolHost, PoolHostGpu, PoolHostQuota
 from app.api.views import instant, instant_or_none, labels_view
-from app.core.model.pool import OwnHost
+from app.core.model.pool import HostQuota, OwnHost
 from app.core.spot_share import FULL
 from app.db.pools.hosts import HostRow
 from app.services.pools.show_pools import ShownPool
@@ -27,11 +28,26 @@ def pool_view(shown: ShownPool) -> Pool:
         hours=shown.row.hours,
         most_gpus=pool.most_gpus,
         quotas=dict(pool.quotas),
+        host_quotas=_host_quotas(pool.host_quotas),
         labels=labels_view(shown.row.labels),
         hosts=[host_view(one.row, one.seen, one.state) for one in shown.hosts],
         drains_at=instant_or_none(pool.drains_ms),
         created_at=instant(shown.row.created_ms),
     )
+
+
+def _host_quotas(quotas: Iterable[HostQuota]) -> dict[str, list[PoolHostQuota]]:
+    found: dict[str, list[PoolHostQuota]] = {}
+    for one in quotas:
+        view = PoolHostQuota(
+            hosts=one.hosts,
+            gpus=one.gpus,
+            gpu_type=one.gpu_type,
+            short_gpus=one.short_gpus,
+            blocked_gpus=one.blocked_gpus,
+        )
+        found.setdefault(one.project_id, []).append(view)
+    return found
 
 
 def host_view(row: HostRow, seen: OwnHost | None, state: str) -> PoolHost:

@@ -70,7 +70,7 @@ async def create(
     async def act(write: Write) -> wire.Pool:
         now_ms = context.clock.now_ms()
         names = [one.provider for one in await provider_states_now(write.connection)]
-        row = await define_pool(write.connection, body, launchers_of(names), now_ms=now_ms)
+        row = await define_pool(write.connection, context.ids, body, launchers_of(names), now_ms=now_ms)
         return pool_view(await show_pool(write.connection, row.pool.name, now_ms=now_ms))
 
     return await answer_once(context, request, act, object_id=body.name, status=201)
@@ -92,7 +92,7 @@ async def change(
     counts at once, for what runs there as well."""
     now_ms = context.clock.now_ms()
     async with audited(context, request, pool) as write:
-        await change_pool(write.connection, pool, body, now_ms=now_ms)
+        await change_pool(write.connection, context.ids, pool, body, now_ms=now_ms)
         return pool_view(await show_pool(write.connection, pool, now_ms=now_ms))
 
 

@@ -20,6 +20,7 @@ from app.core import queue
 from app.core.board import Board
 from app.core.borrowing import PoolQuotas, PoolUse
 from app.core.evicting import EvictableRun, Eviction, evict, is_guaranteed
+from app.core.eviction import EvictionRule
 from app.core.gangs import LackingGang
 from app.core.host_spaces import HostSpace, host_spaces
 from app.core.model.health import Chore
@@ -149,6 +150,7 @@ class Evictor:
             closed=closed,
             pools_left=seen.pools_left,
             least_run_ms=least_run_ms,
+            rule=EvictionRule(context.settings.eviction_rule),
         )
         self.wake_at_ms = found.wake_at_ms
         usual_ms = as_ms(context.settings.stop_grace_s)
@@ -162,7 +164,7 @@ class Evictor:
     async def _see(self, connection: Connection, now_ms: int) -> _Seen:
         """Who could leave, and what is whose of pools. Of hosts, nodes on which all could."""
         pools = [row.pool for row in await read_pools(connection) if row.pool.launcher == JOINED]
-        with_quotas = {pool.name for pool in pools if pool.quotas}
+        with_quotas = {pool.name for pool in pools if pool.has_quotas}
         graces = {pool.name: pool.grace_ms for pool in pools if pool.grace_ms is not None}
         runs = await evictable_runs(connection, with_quotas)
         if not runs:
@@ -171,7 +173,7 @@ class Evictor:
         if not nodes:
             return _Seen(runs, graces=graces)
         hosts = await seen_hosts(connection, now_ms=now_ms)
-        uses = await _uses(connection, with_quotas) if with_quotas else []
+        uses = await quota_uses(connection, with_quotas) if with_quotas else []
         quotas = PoolQuotas.of(pools, [*uses, *self._promised(hosts, nodes)])
         all_on = await runs_on(connection, nodes.keys())
         may_leave = Counter(run.node_id for run in runs if run.is_spot or run.run_id in quotas.borrowed)
@@ -192,7 +194,7 @@ class Evictor:
         return found
 
 
-async def _uses(connection: Connection, pools: Collection[str]) -> list[PoolUse]:
+async def quota_uses(connection: Connection, pools: Collection[str]) -> list[PoolUse]:
     """What a job stands by for is its project's all the while."""
     return [*await pool_uses(connection, pools), *await standby_uses(connection, pools)]
 

@@ -20,6 +20,7 @@ from app.control.images import want_images
 from app.control.judge import sound_plan
 from app.control.lend import Lender
 from app.control.observe import Observation, observe
+from app.control.rank_hosts import ranked_plan
 from app.control.record import Records
 from app.control.reserve import ReservationKeeper
 from app.control.standby import StandbyKeeper
@@ -240,7 +241,8 @@ class ControlLoop:
     ) -> tuple[Plan, tuple[Dropped, ...]]:
         """The plan's effects, why others wait, and the tick, each under the leader's term; the plan as it was tried."""
         snapshot, now_ms = seen.snapshot, seen.snapshot.now_ms
-        sound, refused = await sound_plan(self._context, snapshot, decided.plan, config)
+        planned = await ranked_plan(self._context, snapshot, decided.plan)
+        sound, refused = await sound_plan(self._context, snapshot, planned, config)
         plan = replace(sound, actions=tuple(due(sound.actions, seen.failures, now_ms))[:_MOST_ACTIONS])
         dropped = refused
         if plan.actions:

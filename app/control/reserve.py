@@ -13,20 +13,22 @@ from dataclasses import replace
 
 from app.control.context import ControlContext, as_ms
 from app.control.each import each, each_by_itself
-from app.control.evict import small
+from app.control.evict import quota_uses, small
 from app.control.observe import Observation
 from app.core.board import Board
+from app.core.borrowing import PoolQuotas
 from app.core.evicting import EvictableRun, Eviction, evict
+from app.core.eviction import EvictionRule
 from app.core.host_spaces import HostSpace, reserved_spaces
 from app.core.left_out import any_waits, left_out
 from app.core.model.health import Chore
-from app.core.model.pool import JOINED
+from app.core.model.pool import JOINED, Pool
 from app.core.model.snapshot import Snapshot
 from app.db.connection import Connection
 from app.db.jobs.set_asides import START_MS
 from app.db.pools.hosts import seen_hosts
 from app.db.pools.pools import read_pools
-from app.db.reservations.kept_gpus import nodes_on_kept, untold
+from app.db.reservations.kept_gpus import nodes_of_quotas, nodes_on_kept, untold
 from app.db.reservations.reservations import ReservationRow, begun_reservations, next_begin_ms
 from app.db.runs.evictable_runs import evictable_runs, host_nodes, runs_on
 from app.services.evictions.evict_for_job import evict_for_job
@@ -106,13 +108,22 @@ class ReservationKeeper:
         context, now_ms = self._context, snapshot.now_ms
         async with context.database.statement() as connection:
             pools = [row.pool for row in await read_pools(connection) if row.pool.launcher == JOINED]
-            runs = [run for run in await evictable_runs(connection, ()) if run.is_spot]
-            spaces = await self._spaces(connection, runs, now_ms) if runs else []
+            runs, borrowed = await self._may_leave(connection, pools)
+            spaces = await self._spaces(connection, pools, runs, now_ms) if runs else []
         if not spaces:
             return False
         board = Board.of(small(snapshot, runs, waiting))
         found = await asyncio.to_thread(
-            evict, board, runs, spaces, waiting, closed=closed, least_run_ms=0, on_nodes=False
+            evict,
+            board,
+            runs,
+            spaces,
+            waiting,
+            quotas=PoolQuotas({}, borrowed=borrowed),
+            closed=closed,
+            least_run_ms=0,
+            on_nodes=False,
+            rule=EvictionRule(context.settings.eviction_rule),
         )
         usual_ms = as_ms(context.settings.stop_grace_s)
         graces = {pool.name: pool.grace_ms for pool in pools if pool.grace_ms is not None}
@@ -123,9 +134,25 @@ class ReservationKeeper:
 
         return any(await each(context, Chore.RESERVE, found.evictions, act, named=lambda one: one.job_id))
 
-    async def _spaces(self, connection: Connection, runs: Sequence[EvictableRun], now_ms: int) -> list[HostSpace]:
+    async def _may_leave(self, connection: Connection, pools: Sequence[Pool]) -> tuple[list[EvictableRun], set[str]]:
+        """Spot jobs; and what others have borrowed of quotas of hosts, which of these alone leaves: its runs."""
+        with_hosts = {pool.name for pool in pools if pool.host_quotas}
+        runs = await evictable_runs(connection, with_hosts)
+        if not with_hosts:
+            return runs, set()
+        quotas = PoolQuotas.of(pools, await quota_uses(connection, with_hosts))
+        whose = await nodes_of_quotas(connection)
+        borrowed = {
+            run.run_id
+            for run in runs
+            if run.run_id in quotas.borrowed and whose.get(run.node_id, run.project_id) != run.project_id
+        }
+        return [run for run in runs if run.is_spot or run.run_id in borrowed], borrowed
+
+    async def _spaces(
+        self, connection: Connection, pools: Sequence[Pool], runs: Sequence[EvictableRun], now_ms: int
+    ) -> list[HostSpace]:
         """Of nodes on which all could leave."""
-        pools = [row.pool for row in await read_pools(connection) if row.pool.launcher == JOINED]
         nodes = await host_nodes(connection, {run.node_id for run in runs})
         all_on = await runs_on(connection, nodes.keys())
         may_leave = Counter(run.node_id for run in runs)

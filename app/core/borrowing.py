@@ -1,6 +1,7 @@
 """Which guaranteed jobs have what their project is sure of in a pool, and which have borrowed it (ADR 0091). Pure.
 
-In a pool with quotas a project is sure of so many GPUs. The runs of its guaranteed jobs that have been there longest
+In a pool with quotas a project is sure of so many GPUs, or of whole hosts (`app.core.reserving`), which count for
+nobody here. The runs of its guaranteed jobs that have been there longest
 are within that; what it has beyond is borrowed, as all is that a project without a quota has. In a pool without quotas
 nothing is borrowed.
 """
@@ -35,7 +36,7 @@ class PoolQuotas:
 
     @classmethod
     def of(cls, pools: Iterable[Pool], uses: Sequence[PoolUse]) -> PoolQuotas:
-        found = cls({pool.name: dict(pool.quotas) for pool in pools if pool.quotas})
+        found = cls({pool.name: dict(pool.quotas) for pool in pools if pool.has_quotas})
         for use in sorted(uses, key=lambda one: (not one.run_id, one.since_ms, one.run_id)):
             if use.pool not in found._quotas:
                 continue

@@ -26,6 +26,7 @@ from app.core.eviction import (
     Victims,
     choose_victims,
     cost_of_ending,
+    literal_cost,
     pool_habits,
 )
 from app.core.eviction.words import gpu_seconds
@@ -126,17 +127,18 @@ def evict(
     pools_left: Mapping[str, int] | None = None,
     least_run_ms: int,
     on_nodes: bool = True,
+    rule: EvictionRule = EvictionRule.LOST_WORK,
 ) -> Evicting:
     """Who leaves now. `waiting`: the jobs that a decision on this board has left waiting. `gangs`: those on several
     machines. `closed`: places where something is kept for a job already: nobody else is evicted there until it has
     begun. `pools_left`: how many GPUs more of a pool may be used, where its owner has limited them. `least_run_ms`: for
     how long a job has run at least before it is asked to leave. `on_nodes`: nodes of the job's project are looked at as
-    well.
+    well. `rule`: whom of those that may leave; all else is as under any rule.
 
     In a pool with quotas a job within its project's has spot jobs leave, and where these are not enough what other
     projects have borrowed; any other job the spot jobs of its own project alone."""
     sure = quotas or PoolQuotas.of((), ())
-    search = _Search(board, runs, hosts, sure, set(closed), pools_left or {}, least_run_ms, on_nodes)
+    search = _Search(board, runs, hosts, sure, set(closed), pools_left or {}, least_run_ms, on_nodes, rule)
     on_several = {gang.job.job_id: gang for gang in gangs}
     on_one = (job for job in map(board.jobs.get, waiting) if job is not None)
     known = sorted((*on_one, *(gang.job for gang in gangs)), key=queue.edf_key)
@@ -184,14 +186,15 @@ class _Search:
         pools_left: Mapping[str, int],
         least_run_ms: int,
         on_nodes: bool,
+        rule: EvictionRule,
     ) -> None:
-        self._on_nodes_too = on_nodes
+        self._on_nodes_too, self._rule = on_nodes, rule
         self._board, self._fleet, self._now_ms = board, Fleet(board), board.now_ms
         self._hosts, self._quotas, self._closed, self._least_run_ms = hosts, quotas, closed, least_run_ms
         self._pools_left = pools_left
         may_leave = (run for run in runs if run.is_spot or run.run_id in quotas.borrowed)
         self._runs = {run.job_id: run for run in may_leave if run.job_id in board.jobs}
-        self._costs = _costs(list(self._runs.values()), board.now_ms)
+        self._costs = _costs(list(self._runs.values()), board.now_ms, rule)
         self._on: dict[str, list[EvictableRun]] = {}
         for run in self._runs.values():
             self._on.setdefault(run.node_id, []).append(run)
@@ -338,17 +341,18 @@ class _Search:
             saved_ms=self._now_ms,
             cost=GrowingCost(sum(self._costs[run.job_id].at(self._now_ms) for run in runs)),
             protected_until_ms=0 if space.is_reserved else max(map(self._spared_until_ms, runs)),
+            unsaved_gpu_ms=sum(run.gpus * max(0, self._now_ms - _saved_ms(run)) for run in runs),
         )
 
     def _leaving(
         self, job: JobView, pool: str, gpus: int, node_ids: Collection[str], borrowed: bool, is_reserved: bool = False
     ) -> list[EvictableRun]:
         """Who there may be ended for the job, where it is to have so many GPUs. Of what its project has reserved that
-        is every spot job, and nobody else."""
+        is every spot job, and of its quota of hosts what others have borrowed, too: they alone are among the runs."""
         is_sure = self._quotas.is_sure(pool, job.project_id, gpus)
         there = (run for node_id in node_ids for run in self._on.get(node_id, ()))
         if is_reserved:
-            return [run for run in there if run.is_spot]
+            return [run for run in there if run.is_spot or (borrowed and run.project_id != job.project_id)]
         return [
             run
             for run in there
@@ -377,7 +381,7 @@ class _Search:
         place, gpus = aside.place, aside.gpus
         pool, kind, hourly_micros = where
         rooms = [NodeRoom(place, free)]
-        found = choose_victims(GuaranteedNeed(job.job_id, part), rooms, spot, EvictionRule.LOST_WORK, self._now_ms)
+        found = choose_victims(GuaranteedNeed(job.job_id, part), rooms, spot, self._rule, self._now_ms)
         if not isinstance(found, Victims) or not found.ended:  # nobody: there is room, and it waits for something else
             return
         held = {one.job_id: one.holds[place][0] for one in spot}
@@ -387,7 +391,10 @@ class _Search:
         needs = f"{gpus} GPU{'s' * (gpus != 1)}"
         fits = f"{free[0]} free and {freed} freed are at least the {needs} that it needs there"
         quota = self._quotas.words(pool, job.project_id)
-        words = (fits, *([quota] if quota else []), *(self._cost_of(run) for run in runs))
+        told = [quota] if quota else []
+        if self._rule is not EvictionRule.LOST_WORK:
+            told.append(f"whom to end is chosen by the rule {self._rule}")
+        words = (fits, *told, *(self._cost_of(run) for run in runs))
         yield _Option(aside, pool, kind, hourly_micros, runs, words, found.cost_gpu_us, place in self._board.nodes)
 
     def _cost_of(self, run: EvictableRun) -> str:
@@ -399,13 +406,12 @@ class _Search:
         return run.gpus, need.cpus_min, need.memory_bytes_min
 
     def _spot_job(self, run: EvictableRun, place: str, held: Amounts) -> SpotJob:
-        saved_ms = run.saving.started_ms if run.saving.saved_ms is None else run.saving.saved_ms
         return SpotJob(
             job_id=run.job_id,
             holds={place: held},
             gpus=run.gpus,
             started_ms=run.saving.started_ms,
-            saved_ms=saved_ms,
+            saved_ms=_saved_ms(run),
             cost=self._costs[run.job_id],
             protected_until_ms=self._spared_until_ms(run),
         )
@@ -418,6 +424,13 @@ def _takes_jobs(node: NodeView) -> bool:
     return node.state is NodeState.READY and node.tier in SERVERFUL_TIERS
 
 
-def _costs(runs: Sequence[EvictableRun], now_ms: int) -> dict[str, GrowingCost]:
+def _saved_ms(run: EvictableRun) -> int:
+    """Its last checkpoint, or its start where there is none."""
+    return run.saving.started_ms if run.saving.saved_ms is None else run.saving.saved_ms
+
+
+def _costs(runs: Sequence[EvictableRun], now_ms: int, rule: EvictionRule) -> dict[str, GrowingCost]:
+    if rule is EvictionRule.LITERAL:
+        return {run.job_id: literal_cost(run.saving, run.gpus, now_ms) for run in runs}
     habits: PoolHabits = pool_habits([run.saving for run in runs], now_ms)
     return {run.job_id: cost_of_ending(run.saving, run.gpus, habits, now_ms) for run in runs}

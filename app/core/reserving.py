@@ -4,12 +4,16 @@ A reservation is a number of GPUs of one kind. While its window is open, single 
 its project: no guaranteed job of another project begins on them; spot jobs of anybody do, for these can be asked to
 leave. Which GPUs: whole hosts as far as the number goes, those on which the fewest are in use by guaranteed jobs.
 Nobody is made to leave by a reservation alone.
+
+A quota of whole hosts is kept in the same way, piece by piece and without an end (ADR 0121): as a project's private
+cluster in HiveD (OSDI 2020) it is bound to hosts of its own, lent to spot jobs while it is idle, and what fits a
+private cluster of that size fits it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.core.model.pool import OwnHost, Pool
@@ -17,6 +21,7 @@ from app.core.pools import kinds_of
 
 SHORTEST_MS, LONGEST_MS = 60_000, 31 * 86_400_000
 FURTHEST_MS = 366 * 86_400_000
+FOREVER_MS = 253_370_764_800_000  # the year 9999: a quota of hosts has no end
 _FREE, _OWN, _OTHERS = 0, 1, 2
 
 GpuKey = tuple[str, int]  # id of the host, and the GPU's index there
@@ -25,7 +30,9 @@ _Kind = tuple[str, str]  # pool, and kind of GPU
 
 @dataclass(frozen=True, slots=True)
 class GpuReservation:
-    """`gpus` of kind `gpu_type` of a pool, from `from_ms` until `until_ms`."""
+    """`gpus` of kind `gpu_type` of a pool, from `from_ms` until `until_ms`. `piece`: so many of them at a time are on
+    one host, and nothing less will do: a quota of whole hosts, without an end. None: however they fall.
+    """
 
     reservation_id: str
     project_id: str
@@ -34,6 +41,10 @@ class GpuReservation:
     gpus: int
     from_ms: int
     until_ms: int
+    piece: int | None = None
+
+
+_ALWAYS = GpuReservation("", "", "", "", 0, 0, FOREVER_MS + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +94,22 @@ def room_for(
     of_kind = [one for one in meet if same_kind(one.gpu_type, asked.gpu_type)]
     kinds = [(kind, len(gpus)) for host in here for kind, gpus in kinds_of(host).items()]
     there = sum(number for kind, number in kinds if same_kind(kind, asked.gpu_type))
-    total = sum(number for _, number in kinds)
-    total = total if pool.most_gpus is None else min(total, pool.most_gpus)
+    total = _usable(pool, here)
     quotas = sum(gpus for _, gpus in pool.quotas)
     reserved_of_kind, reserved = most_at_once(of_kind, asked), most_at_once(meet, asked)
     left = max(0, min(there - reserved_of_kind, total - quotas - reserved))
     return None if asked.gpus <= left else NoRoom(left, there, reserved_of_kind, quotas)
+
+
+def room_for_quotas(pool: Pool, reserved: Iterable[GpuReservation], hosts: Iterable[OwnHost]) -> NoRoom | None:
+    """Why the pool's quotas in GPUs cannot be kept beside what is reserved of it at any moment, quotas of hosts
+    included; None: they can, or nothing is reserved."""
+    promised = [one for one in reserved if one.pool == pool.name]
+    quotas = sum(gpus for _, gpus in pool.quotas)
+    most, total = most_at_once(promised, _ALWAYS), _usable(pool, hosts)
+    if not promised or quotas + most <= total:
+        return None
+    return NoRoom(max(0, total - most), total, most, quotas)
 
 
 def most_at_once(reservations: Iterable[GpuReservation], window: GpuReservation) -> int:
@@ -114,7 +135,7 @@ def keep_gpus(
     open and has it: no GPU is ever kept for two. Those of hosts that are silent, or are left, are kept where there are
     no others, so that nothing else begins on them; they count as lacking."""
     search = _Search(hosts, uses)
-    ranked = sorted(open_now, key=lambda one: (one.from_ms, one.reservation_id))
+    ranked = sorted(open_now, key=lambda one: (one.piece is None, one.from_ms, one.reservation_id))
     its = {one.reservation_id: search.confirm(one, kept.get(one.reservation_id, ())) for one in ranked}
     for one in ranked:
         now = its[one.reservation_id]
@@ -150,19 +171,22 @@ class _Search:
                 self._busy |= {(host.host_id, gpu.index) for gpu in gpus if gpu.is_busy}
 
     def confirm(self, one: GpuReservation, kept: Collection[GpuKey]) -> list[GpuKey]:
-        """Of those that are kept, those that can be had."""
+        """Of those that are kept, those that can be had; of a quota of hosts in whole pieces."""
         left = self._left.get(_kind_of(one), {})
-        still = [key for key in sorted(kept) if key[1] in left.get(key[0], ())][: one.gpus]
+        still = [key for key in sorted(kept) if key[1] in left.get(key[0], ())]
+        still = (still if one.piece is None else _in_pieces(still, one.piece))[: one.gpus]
         for host_id, index in still:
             left[host_id].discard(index)
         return still
 
     def choose(self, one: GpuReservation, missing: int) -> list[GpuKey]:
-        """So many more, or as many as there are: as much of them as possible on one host, again and again."""
+        """So many more, or as many as there are: as much of them as possible on one host, again and again; of a quota
+        of hosts a piece at a time."""
         found: list[GpuKey] = []
         left = self._left.get(_kind_of(one), {})
-        while missing > 0 and (most := max(map(len, left.values()), default=0)):
-            number = min(missing, most)
+        least = one.piece or 1
+        while missing > 0 and (most := max(map(len, left.values()), default=0)) >= least:
+            number = min(missing, most) if one.piece is None else one.piece
             wide = [host_id for host_id, indices in left.items() if len(indices) >= number]
             best = min((self._chunk(one, host_id, left[host_id], number) for host_id in wide), key=lambda it: it[0])
             for host_id, index in best[1]:
@@ -175,6 +199,7 @@ class _Search:
         """So many of hosts that are not open, those first that are kept already."""
         shut = self._shut.get(_kind_of(one), {}) if missing else {}
         here = [(host_id, index) for host_id, indices in shut.items() for index in indices]
+        here = here if one.piece is None else _in_pieces(sorted(here), one.piece)
         found = sorted(here, key=lambda key: (key not in kept, key))[:missing]
         for host_id, index in found:
             shut[host_id].discard(index)
@@ -194,12 +219,40 @@ class _Search:
         self, one: GpuReservation, host_id: str, indices: Collection[int], number: int
     ) -> tuple[tuple[int, int, int, str], list[GpuKey]]:
         """How good so many of the host's GPUs would be, and which."""
-        ranked = sorted((self.rank(one, (host_id, index)), index) for index in indices)[:number]
+        ranked = sorted(((self.rank(one, (host_id, index)), index) for index in indices), key=_wanted(one))[:number]
         ranks = Counter(rank for rank, _ in ranked)
+        own = ranks[_OWN] if one.piece is None else -ranks[_OWN]
         return (
-            (ranks[_OTHERS], ranks[_OWN], len(indices) - number, host_id),
+            (ranks[_OTHERS], own, len(indices) - number, host_id),
             [(host_id, index) for _, index in ranked],
         )
+
+
+def _wanted(one: GpuReservation) -> Callable[[tuple[int, int]], tuple[int, int]]:
+    """In which order GPUs of a host are kept, by rank and index: what the project has there already is what a quota of
+    hosts is for, and what a window comes on top of."""
+    if one.piece is None:
+        return lambda it: it
+    return lambda it: (-1 if it[0] == _OWN else it[0], it[1])
+
+
+def _usable(pool: Pool, hosts: Iterable[OwnHost]) -> int:
+    """GPUs that may be used of the pool at once, as its hosts are now."""
+    here = [host for host in hosts if host.pool == pool.name and host.is_open]
+    total = sum(len(gpus) for host in here for gpus in kinds_of(host).values())
+    return total if pool.most_gpus is None else min(total, pool.most_gpus)
+
+
+def _in_pieces(keys: Sequence[GpuKey], piece: int) -> list[GpuKey]:
+    """Of sorted ones, of each host as many as make whole pieces."""
+    on = Counter(host_id for host_id, _ in keys)
+    left = {host_id: number // piece * piece for host_id, number in on.items()}
+    found = []
+    for key in keys:
+        if left[key[0]] > 0:
+            left[key[0]] -= 1
+            found.append(key)
+    return found
 
 
 def _kind_of(one: GpuReservation) -> _Kind:

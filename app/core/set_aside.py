@@ -97,10 +97,14 @@ class _Keeping:
         self._claimed: set[str] = set()
         self._kept: set[str] = set()
         self._for_gangs: list[SetAside] = []
+        self._coming: set[str] = set()  # nodes that are not there yet, and of which something is kept
 
     def keep_node(self, job: JobView, node_id: str, gpus: int) -> None:
-        """The lowest free GPUs are the job's once there are enough of them; before that all that is free."""
+        """The lowest free GPUs are the job's once there are enough of them; before that all that is free. A policy does
+        not see a node that comes: it would end what comes for nobody that it knows of."""
         node = self.nodes[node_id]
+        if node.tier is Tier.OWN and node.state is not NodeState.READY and node_id not in self._occupied:
+            self._coming.add(node_id)
         self._kept.add(job.job_id)
         its, left = node.free_gpus[:gpus], node.free_gpus[gpus:]
         if len(its) == gpus and node.state is NodeState.READY and self._may_begin(job):
@@ -147,7 +151,7 @@ class _Keeping:
         snapshot = replace(
             self._seen,
             jobs=tuple(job for job in self._seen.jobs if job.job_id not in self._kept),
-            nodes=tuple(self.nodes[node.node_id] for node in self._seen.nodes),
+            nodes=tuple(self.nodes[node.node_id] for node in self._seen.nodes if node.node_id not in self._coming),
             offers=tuple(self._offers),
         )
         waiting = frozenset(self._kept - self._claimed)

@@ -1,6 +1,6 @@
 """Where jobs stand that share machines with elastic ones, whether their kind was said, and speeds by number of GPUs
 
-Revision: 0055, after 0052
+Revision: 0055, after 0054
 
 An older release reads none of it. It lends without regard to queues; a job that it lets in has said nothing of its
 kind, and is judged by what is known of it.
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0055"
-down_revision = "0052"
+down_revision = "0054"
 branch_labels = None
 depends_on = None
 

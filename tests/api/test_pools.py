@@ -148,6 +148,27 @@ async def test_quotas_are_of_projects_by_name_or_id_and_are_taken_back(
     await owner.http.delete("/v1/pools/lab")
 
 
+async def test_quotas_of_hosts_are_of_projects_and_are_shown_with_what_they_lack(
+    owner: Tenant, tenant: Tenant, host: HostCaller
+) -> None:
+    """Its one host of two A100 is promised once; a project that is named twice has both together."""
+    project = (await owner.http.post("/v1/projects", json={"name": "research"})).json()["id"]
+    one = {"hosts": 1, "gpus": 1, "gpu_type": "A100"}
+    made = await owner.http.patch("/v1/pools/lab", json={"host_quotas": {"research": [one], project: [one]}})
+    shown = {"hosts": 2, "gpus": 1, "gpu_type": "A100", "short_gpus": 0, "blocked_gpus": 0}
+    assert (made.status_code, made.json()["host_quotas"]) == (200, {project: [shown]})
+    kept = (await owner.http.patch("/v1/pools/lab", json={"preference": 3})).json()
+    assert kept["host_quotas"] == {project: [shown]}, "what was not named stays"
+    whole = {"hosts": 1, "gpus": 2, "gpu_type": "A100"}
+    refused = await owner.http.patch("/v1/pools/lab", json={"host_quotas": {"research": [one], project: [whole]}})
+    assert error_of(refused, 409, "not_reservable")["param"] == "host_quotas"
+    error_of(await tenant.http.patch("/v1/pools/lab", json={"host_quotas": {"research": [one]}}), 403, "forbidden")
+    gone = (await owner.http.patch("/v1/pools/lab", json={"host_quotas": {}})).json()
+    assert gone["host_quotas"] == {}
+    slurm = {"name": "cluster", "host_quotas": {"research": [one]}}
+    error_of(await owner.http.post("/v1/pools", json=slurm), 409, "not_reservable")
+
+
 @pytest.mark.parametrize(
     ("body", "named"),
     [
@@ -161,6 +182,10 @@ async def test_quotas_are_of_projects_by_name_or_id_and_are_taken_back(
         ({"name": "lab", "quotas": {"nobody": 1}}, "quotas"),
         ({"name": "lab", "quotas": {"research": 0}}, "quotas.research"),
         ({"name": "lab", "quotas": {"research": True}}, "quotas.research"),
+        ({"name": "lab", "host_quotas": {"nobody": [{"hosts": 1, "gpus": 1, "gpu_type": "A100"}]}}, "host_quotas"),
+        ({"name": "lab", "host_quotas": {"research": []}}, "host_quotas.research"),
+        ({"name": "lab", "host_quotas": {"research": [{"hosts": 0, "gpus": 1, "gpu_type": "A100"}]}}, "host_quotas"),
+        ({"name": "lab", "host_quotas": {"research": [{"hosts": 1, "gpus": 65, "gpu_type": "A100"}]}}, "host_quotas"),
         ({"name": "lab", "price": 1}, "price"),
     ],
 )

@@ -308,7 +308,7 @@ async def test_a_pool_says_how_long_jobs_have_that_leave_it(owner: Tenant, conte
     asked = PoolRequest(name="gpu", launcher="slurm", grace_s=60)
     async with context.database.transaction() as connection:
         with pytest.raises(InvalidInput, match=r"grace_s: only a pool of hosts that have joined .* are of slurm"):
-            await define_pool(connection, asked, ["slurm"], now_ms=context.clock.now_ms())
+            await define_pool(connection, context.ids, asked, ["slurm"], now_ms=context.clock.now_ms())
 
 
 async def test_what_somebody_wrote_by_hand_is_a_share_all_the_same(

@@ -165,6 +165,28 @@ async def test_both_are_explained_with_the_numbers(machine: Machine) -> None:
     assert "1 job of the project guaranteed or due earlier waits too, and comes first" in told
 
 
+async def test_the_printed_rule_of_the_paper_can_be_chosen_and_is_told(machine: Machine) -> None:
+    """A job that is known to save loses nothing and leaves by ours; by the printed rule the last checkpoint decides."""
+    world = machine.world
+    saves = await machine.trains(0, 1, minutes=20, evictions=0, eviction_saves=0)
+    just_began = await machine.trains(2, 3, minutes=15, evictions=3)
+    job_id = await world.submit(resources=gpus(2))
+    world.settings.eviction_rule = "literal"
+    await machine.decide()
+    assert await machine.states(saves, just_began) == ["running", "checkpointing"]
+    (told,) = [one for one in await explained(world, job_id) if "spot job saves and leaves" in one]
+    assert "whom to end is chosen by the rule literal" in told
+    assert f"{just_began} ends for 1800 GPU-seconds, that is 2 GPUs x 900 s since its last checkpoint" in told
+
+
+async def test_by_our_rule_the_same_evictions_make_the_other_one_leave(machine: Machine) -> None:
+    saves = await machine.trains(0, 1, minutes=20, evictions=0, eviction_saves=0)
+    just_began = await machine.trains(2, 3, minutes=15, evictions=3)
+    await machine.world.submit(resources=gpus(2))
+    await machine.decide()
+    assert await machine.states(saves, just_began) == ["checkpointing", "running"]
+
+
 async def explained(world: World, job_id: str) -> list[str]:
     now_ms = world.clock.now_ms()
     async with world.database.transaction() as connection:

@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.core.board import Board
 from app.core.borrowing import PoolQuotas, PoolUse
 from app.core.evicting import EvictableRun, Evicting, evict
-from app.core.eviction import GraceSaves, Saving
+from app.core.eviction import EvictionRule, GraceSaves, Saving
 from app.core.host_spaces import HostSpace, host_spaces
 from app.core.model.job import Affinity, Caps, JobState, PriorityClass, Resources, StartRule
 from app.core.model.money import Money
@@ -292,3 +294,77 @@ def test_a_long_line_of_many_kinds_keeps_no_other_project_waiting() -> None:
     ]
     line = [waits(f"job_w{n:02}", deadline_ms=10_000 + n) for n in range(30)]
     assert len(leaving(asked(runs, [*hopeless, *line], nodes))) == 20
+
+
+# The paper's rule as it is printed
+
+
+def literally(runs: list[EvictableRun], line: list[JobView], **options: Any) -> Evicting:
+    return asked(runs, line, rule=EvictionRule.LITERAL, **options)
+
+
+def test_by_the_printed_rule_a_save_in_the_grace_rescues_nothing() -> None:
+    """Ours has those leave that save whenever they are asked; the printed one goes by the last checkpoint alone."""
+    saves = spot("a", saved_ms=NOW_MS - 5 * MINUTE_MS, grace=GraceSaves(20, 20))
+    never, line = spot("b", grace=GraceSaves(20, 0)), [waits()]
+    assert leaving(asked([saves, never], line)) == {"job_w": ["job_a"]}
+    found = literally([saves, never], line)
+    assert leaving(found) == {"job_w": ["job_b"]}
+    assert found.evictions[0].words[1:] == (
+        "whom to end is chosen by the rule literal",
+        "job_b ends for 60 GPU-seconds, that is 1 GPUs x 60 s since its last checkpoint",
+    )
+
+
+def test_by_the_printed_rule_idle_gpus_do_not_count_and_needless_victims_leave() -> None:
+    """Two of four GPUs are idle and two are needed: it ends two for a job that ours does nothing for, and for three
+    it ends three where one would do."""
+    runs = [spot("a", saved_ms=NOW_MS), spot("b"), spot("c", 2, saved_ms=NOW_MS - 2 * MINUTE_MS)]
+    half = [node("node_a", gpu_count=6, free_gpus=(4, 5))]
+    needs = [waits(gpus=3)]
+    assert leaving(asked(runs, needs, half)) == {"job_w": ["job_a"]}
+    assert leaving(literally(runs, needs, nodes=half)) == {"job_w": ["job_a", "job_b", "job_c"]}
+
+
+def test_by_the_printed_rule_too_nobody_leaves_unless_the_job_then_fits() -> None:
+    runs = [spot("a"), spot("b", started_ms=NOW_MS - 20_000, saved_ms=None)]
+    full = [node("node_a", gpu_count=4, free_gpus=())]
+    assert leaving(literally(runs, [waits(gpus=2)], nodes=full)) == {}, "one of them has just begun"
+    assert leaving(literally(runs, [waits(gpus=3)], nodes=full)) == {}
+
+
+def test_what_the_printed_rule_counts_of_a_node_that_is_left_as_a_whole_is_of_all_its_jobs() -> None:
+    """Two jobs of a GPU that saved 40 s ago lose more by it than one of two GPUs that saved 30 s ago."""
+    of = spaces(POOL, host(0, 1, 2, 3), node_a=(0, 1), node_b=(2, 3))
+    nodes = [node(name, Tier.OWN, project_id="proj_b", gpu_count=2, free_gpus=()) for name in ("node_a", "node_b")]
+    ago = {"saved_ms": NOW_MS - 40_000}
+    runs = [spot("a", on="node_a", **ago), spot("b", on="node_a", **ago)]
+    runs.append(spot("c", 2, "node_b", saved_ms=NOW_MS - 30_000))
+    assert leaving(literally(runs, [waits(gpus=2)], nodes=nodes, hosts=of)) == {"job_w": ["job_c"]}
+    runs[2] = spot("c", 2, "node_b", saved_ms=NOW_MS - 50_000)
+    assert leaving(literally(runs, [waits(gpus=2)], nodes=nodes, hosts=of)) == {"job_w": ["job_a", "job_b"]}
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 600), st.integers(0, 3)), min_size=1, max_size=8),
+    st.integers(1, 4),
+)
+def test_whatever_the_rule_what_leaves_is_enough_and_the_same_jobs_may_begin(
+    drawn: list[tuple[int, int, int]], need: int
+) -> None:
+    """Of the printed rule: on the chosen node the jobs in the order of its cost, and none more than it needs."""
+    runs = [
+        spot(f"{n}", gpus, f"node_{on}", saved_ms=NOW_MS - 1000 * ago_s) for n, (gpus, ago_s, on) in enumerate(drawn)
+    ]
+    held = {name: [one for one in runs if one.node_id == name] for name in {one.node_id for one in runs}}
+    nodes = [node(name, gpu_count=sum(one.gpus for one in there), free_gpus=()) for name, there in sorted(held.items())]
+    ours, printed = asked(runs, [waits(gpus=need)], nodes), literally(runs, [waits(gpus=need)], nodes=nodes)
+    assert bool(ours.evictions) is bool(printed.evictions)
+    for eviction in printed.evictions:
+        there = sorted(
+            held[eviction.asides[0].place],
+            key=lambda one: (one.gpus * (NOW_MS - (one.saving.saved_ms or 0)), one.job_id),
+        )
+        taken = there[: len(eviction.runs)]
+        assert {one.job_id for one in taken} == {one.job_id for one in eviction.runs}
+        assert sum(one.gpus for one in taken[:-1]) < need <= sum(one.gpus for one in taken)

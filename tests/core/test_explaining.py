@@ -55,6 +55,18 @@ def test_limits_are_told_with_when_they_take_effect() -> None:
     assert "saves and is cancelled in 59 min, when its max_duration of 60 min is over" in upcoming
 
 
+def test_why_a_machine_was_cut_from_that_host_is_told_of_whoever_has_it_and_of_whoever_waits_for_it() -> None:
+    told = Said(NOW_MS - 5_000, "there is room; by the ranker spotgpu on host_a, of 2 hosts of lab", {"offer": "x"})
+    pool = machine(NodeState.BOOTING, Tier.OWN, provider="joined")
+    for one in (
+        facts(JobState.RUNNING, machine=pool, cut=told, run_state=RunState.RUNNING, running_ms=NOW_MS),
+        facts(JobState.QUEUED, coming=pool, cut=told),
+    ):
+        because, _ = texts(explain(one))
+        assert "its machine was cut from a host: there is room; by the ranker spotgpu on host_a" in because
+    assert "cut from a host" not in texts(explain(facts(machine=pool)))[0]
+
+
 def test_a_limit_on_waiting_is_told_with_its_moment_and_with_what_happens_then() -> None:
     """Of a job that has never had a place, before that moment and after it; of no other one."""
     begun = {"submitted_ms": NOW_MS - 1_800_000, "max_wait_ms": 7_200_000}

@@ -15,7 +15,16 @@ from app.core.market import is_for
 from app.core.model.job import PriorityClass
 from app.core.model.pool import HostGpu, OwnHost, Pool
 from app.core.pools import free_of, offers_of, used_gpus
-from app.core.reserving import GpuKey, GpuReservation, GpuUse, keep_gpus, most_at_once, room_for
+from app.core.reserving import (
+    FOREVER_MS,
+    GpuKey,
+    GpuReservation,
+    GpuUse,
+    keep_gpus,
+    most_at_once,
+    room_for,
+    room_for_quotas,
+)
 from tests.core.samples import job
 
 GIB = 2**30
@@ -188,3 +197,113 @@ def test_many_are_kept_on_many_hosts_in_a_moment() -> None:
     assert sum(map(len, found.added.values())) == 2_400
     assert keep_gpus(wanted, found.added, hosts, {}).added == {}
     assert time.process_time() - began < 5
+
+
+# Quotas of whole hosts: pieces without an end
+
+
+def sure(hosts: int, piece: int = 8, name: str = "quota", project: str = "p", kind: str = "A100") -> GpuReservation:
+    return GpuReservation(name, project, "lab", kind, hosts * piece, 0, FOREVER_MS, piece)
+
+
+def test_a_quota_of_hosts_is_made_of_whole_pieces_or_lacks_them() -> None:
+    """Seven free GPUs of one host and one of another are no host of eight."""
+    hosts = [host("h1", 7), host("h2", 8), host("h3", 9)]
+    found = keep_gpus([sure(2)], {}, hosts, {})
+    assert Counter(host_id for host_id, _ in found.added["quota"]) == {"h2": 8, "h3": 8}
+    found = keep_gpus([sure(3)], {}, hosts, {})
+    assert (len(found.added["quota"]), found.short) == (16, {"quota": 8})
+
+
+def test_it_comes_before_windows_and_takes_the_host_where_its_project_is_already() -> None:
+    hosts = [host("h1"), host("h2")]
+    uses = {("h2", index): MINE for index in range(3)}
+    found = keep_gpus([asks(8), sure(1)], {}, hosts, uses)
+    assert Counter(host_id for host_id, _ in found.added["quota"]) == {"h2": 8}
+    assert Counter(host_id for host_id, _ in found.added["resv_a"]) == {"h1": 8}
+
+
+def test_of_a_host_that_has_lost_a_gpu_the_piece_is_given_up_for_a_whole_one() -> None:
+    kept = {"quota": [("h1", index) for index in range(8)]}
+    broken, whole = host("h1", 7), host("h2")
+    found = keep_gpus([sure(1)], kept, [broken, whole], {})
+    assert (len(found.dropped["quota"]), Counter(host_id for host_id, _ in found.added["quota"])) == (8, {"h2": 8})
+    alone = keep_gpus([sure(1)], kept, [broken], {})
+    assert alone.short == {"quota": 8}
+
+
+def test_quotas_may_not_be_raised_above_what_is_left_at_any_moment() -> None:
+    hosts = [host("h1"), host("h2")]
+    pool = replace(LAB, quotas=(("p", 6), ("q", 2)))
+    assert room_for_quotas(pool, [], [host("h1", 1)]) is None, "hosts may join later"
+    assert room_for_quotas(pool, [asks(8, at=(10, 20))], hosts) is None
+    found = room_for_quotas(pool, [asks(8, at=(10, 20)), sure(1, 1)], hosts)
+    assert found is not None
+    assert (found.left, found.of, found.reserved, found.quotas) == (7, 16, 9, 8)
+    assert room_for_quotas(replace(pool, most_gpus=15), [asks(8, at=(10, 20))], hosts) is not None
+    assert room_for_quotas(pool, [asks(8, at=(10, 20)), asks(8, "resv_b", at=(20, 30))], hosts) is None
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(1, 3), st.sampled_from([1, 2, 4, 8])), max_size=4),
+    st.lists(st.integers(1, 8), max_size=3),
+    st.integers(0, 3),
+)
+def test_whatever_comes_and_goes_pieces_are_whole_and_nobodys_twice(
+    sizes: list[int], quotas: list[tuple[int, int]], windows: list[int], gone: int
+) -> None:
+    """Before and after hosts have gone: what is kept of open hosts is whole pieces, stays where it was, and is short by
+    whole pieces alone."""
+    hosts = [host(f"h{n}", size) for n, size in enumerate(sizes)]
+    of_hosts = [sure(number, piece, f"quota_{n}", f"p{n}") for n, (number, piece) in enumerate(quotas)]
+    every = [*of_hosts, *(asks(gpus, f"resv_{n}") for n, gpus in enumerate(windows))]
+    first = keep_gpus(every, {}, hosts, {})
+    left = hosts[gone:]
+    second = keep_gpus(every, first.added, left, {})
+    for found, before in ((first, {}), (second, first.added)):
+        now = {
+            one.reservation_id: (set(before.get(one.reservation_id, ())) | set(found.added.get(one.reservation_id, ())))
+            - set(found.dropped.get(one.reservation_id, ()))
+            for one in every
+        }
+        keys = [key for kept in now.values() for key in kept]
+        assert len(keys) == len(set(keys))
+        for one in of_hosts:
+            on = Counter(host_id for host_id, _ in now[one.reservation_id])
+            assert all(number % (one.piece or 1) == 0 for number in on.values())
+            assert found.short.get(one.reservation_id, 0) % (one.piece or 1) == 0
+            assert len(now[one.reservation_id]) + found.short.get(one.reservation_id, 0) == one.gpus
+    here = {one.host_id for one in left}
+    for one in of_hosts:
+        assert not any(key[0] in here for key in second.dropped.get(one.reservation_id, ())), "bound is bound"
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 2), st.sampled_from([2, 4])), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from([1, 2, 4]), st.booleans()), max_size=12),
+)
+def test_what_fits_a_private_cluster_fits_what_is_bound(
+    quotas: list[tuple[int, int]], line: list[tuple[int, int, bool]]
+) -> None:
+    """HiveD's promise: of each project the same jobs, packed by the same rule, whoever else fills the pool. A job ends
+    where the last number says so, and leaves its GPUs to the next."""
+    total = sum(number for number, _ in quotas)
+    pool_hosts = [host(f"h{n}", 4) for n in range(total)]
+    bound = keep_gpus(
+        [sure(number, piece, f"quota_{n}", f"p{n}") for n, (number, piece) in enumerate(quotas)], {}, pool_hosts, {}
+    )
+    for n, (number, piece) in enumerate(quotas):
+        mine = Counter(host_id for host_id, _ in bound.added[f"quota_{n}"])
+        pieces = [piece for count in mine.values() for _ in range(count // piece)]
+        private = [piece] * number
+        assert len(pieces) == number
+        for at, gpus, ends in line:
+            if at != n:
+                continue
+            fits = [max((left for left in have if left >= gpus), default=None) for have in (private, pieces)]
+            assert fits[0] is None or fits[1] is not None
+            for have in (private, pieces):
+                tight = min((left for left in have if left >= gpus), default=None)
+                if tight is not None and not ends:
+                    have[have.index(tight)] -= gpus

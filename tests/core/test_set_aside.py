@@ -129,7 +129,7 @@ def test_the_node_that_was_cut_for_it_is_its_own_while_it_comes_and_when_it_is_t
     on_hosts = [HostNode("node_a", HOST, "job_w")]
     seen = snapshot(jobs=[waits(), others], nodes=[comes], offers=[of_host(1, 2), of_host(2, 2)])
     kept = keep(seen, [SetAside("job_w", HOST, 2)], on_hosts)
-    assert (kept.claims, kept.snapshot.nodes[0].free_gpus, kept.snapshot.offers) == ((), (), seen.offers)
+    assert (kept.claims, kept.snapshot.nodes, kept.snapshot.offers) == ((), (), seen.offers)
     there = replace(seen, nodes=(replace(comes, state=NodeState.READY),))
     (claim,) = keep(there, [SetAside("job_w", HOST, 2)], on_hosts).claims
     assert isinstance(claim, Assign) and claim.node_id == "node_a"
@@ -208,3 +208,17 @@ def test_nothing_is_ever_anothers_as_well(asked: list[tuple[int, int]], nodes: l
     assert len(begun) == len(set(begun))
     assert not kept.waiting & set(begun)
     assert {one.job_id for one in kept.snapshot.jobs}.isdisjoint(kept.waiting | set(begun))
+
+
+def test_a_node_that_comes_for_a_job_is_hidden_until_it_is_there() -> None:
+    """A policy that sees it, and not the job, would end it, and the next decision would have another one cut."""
+    place = "host_a/A100"
+    comes = node("node_c", Tier.OWN, NodeState.BOOTING, gpu_count=2)
+    waits = job("job_w", resources=Resources(1, 1))
+    seen = snapshot(jobs=[waits], nodes=[comes])
+    found = keep(seen, [SetAside("job_w", place, 1)], [HostNode("node_c", place, "job_w")])
+    assert (found.snapshot.nodes, found.waiting) == ((), {"job_w"})
+    there = snapshot(jobs=[waits], nodes=[replace(comes, state=NodeState.READY)])
+    found = keep(there, [SetAside("job_w", place, 1)], [HostNode("node_c", place, "job_w")])
+    assert [one.free_gpus for one in found.snapshot.nodes] == [(1,)]
+    assert [type(one).__name__ for one in found.claims] == ["Assign"]

@@ -98,6 +98,19 @@ def test_how_long_jobs_have_to_leave_is_settled_and_told(live: OnePool) -> None:
     assert live.asked == {}
 
 
+def test_quotas_are_of_gpus_or_of_whole_hosts_and_all_are_named_at_once(live: OnePool) -> None:
+    call("pool", "set", "lab", "--quota", "research=4", "--quota", "team=2x8xA100", "--quota", "team=1x4xRTX 4090")
+    hosts = [{"hosts": 2, "gpus": 8, "gpu_type": "A100"}, {"hosts": 1, "gpus": 4, "gpu_type": "RTX 4090"}]
+    assert live.asked == {"quotas": {"research": 4}, "host_quotas": {"team": hosts}}
+    call("pool", "set", "lab", "--quota", "none")
+    assert live.asked == {"quotas": {}, "host_quotas": {}}
+    live.asked = {}
+    for wrong in (["research"], ["research=x8xA100"], ["research=2x8x"], ["research=4", "research=5"], ["research=0x"]):
+        refused = call("pool", "set", "lab", *(word for one in wrong for word in ("--quota", one)))
+        assert (refused.exit_code, "--quota" in refused.output) == (2, True), refused.output
+    assert live.asked == {}
+
+
 async def test_both_clients_settle_it(live: OnePool) -> None:
     with Client() as client:
         assert client.create_pool("lab", price_usd=1.0, spot_share=0.25).spot_share == 0.25

@@ -8,7 +8,15 @@ starting are others' work. Instants, draws and histories are arguments.
 
 from app.core.eviction.amounts import Amounts
 from app.core.eviction.choosing import GuaranteedNeed, NoVictims, Victims, choose_victims
-from app.core.eviction.cost import GraceSaves, GrowingCost, PoolHabits, Saving, cost_of_ending, pool_habits
+from app.core.eviction.cost import (
+    GraceSaves,
+    GrowingCost,
+    PoolHabits,
+    Saving,
+    cost_of_ending,
+    literal_cost,
+    pool_habits,
+)
 from app.core.eviction.index import VictimIndex
 from app.core.eviction.placing import DecayedCount, NodeRoom, place_beside
 from app.core.eviction.reserving import Reservation, free_for, still_reserved
@@ -34,6 +42,7 @@ __all__ = [
     "choose_victims",
     "cost_of_ending",
     "free_for",
+    "literal_cost",
     "place_beside",
     "pool_habits",
     "still_reserved",

@@ -112,6 +112,16 @@ def cost_of_ending(job: Saving, gpus: int, habits: PoolHabits, now_ms: int) -> G
     return GrowingCost(moving, per_ms, since_ms, words)
 
 
+def literal_cost(job: Saving, gpus: int, now_ms: int) -> GrowingCost:
+    """The paper's C = G * (now - last checkpoint) as it is printed: since its start for a job without one. Raises
+    ValueError for no or fewer GPUs."""
+    if gpus < 1:
+        raise ValueError(f"{gpus} GPUs cannot be freed")
+    since_ms = job.started_ms if job.saved_ms is None else job.saved_ms
+    words = f"{gpus} GPUs x {max(0, now_ms - since_ms) / 1000:.0f} s since its last checkpoint"
+    return GrowingCost(0, 1000 * gpus, since_ms, words)
+
+
 def _unsaved(job: Saving, habits: PoolHabits, now_ms: int) -> tuple[int, int | None]:
     """From when on work is unsaved, and the most that counts."""
     if job.saved_ms is not None:

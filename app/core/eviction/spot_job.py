@@ -24,6 +24,7 @@ class SpotJob:
 
     `saved_ms`: its last checkpoint, or its start where there is none. Before `protected_until_ms` nothing is taken
     from it. `shrinks`: ways to give less than all, of which one is taken at most.
+    `unsaved_gpu_ms`: of several jobs that end together, the sum that the paper's rule counts; None: one job's.
     """
 
     job_id: str
@@ -34,6 +35,7 @@ class SpotJob:
     cost: GrowingCost
     protected_until_ms: int = 0
     shrinks: tuple[Shrink, ...] = ()
+    unsaved_gpu_ms: int | None = None
 
     def options(self, node_id: str, now_ms: int, shrunk: Shrink | None = None) -> Iterator[GiveUp]:
         """What it can give on a node now. One that has shrunk already can give the rest by ending."""
@@ -53,4 +55,6 @@ class SpotJob:
 
     def literal_cost_gpu_us(self, now_ms: int) -> int:
         """The paper's C_t = G_t * (now - last checkpoint)."""
+        if self.unsaved_gpu_ms is not None:
+            return 1000 * self.unsaved_gpu_ms
         return 1000 * self.gpus * max(0, now_ms - self.saved_ms)

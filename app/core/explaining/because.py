@@ -66,6 +66,7 @@ def _why_waiting(facts: Facts) -> Iterator[Remark]:
         ago = duration(max(0, facts.now_ms - facts.coming.requested_ms))
         text = f"{facts.coming.words()} was rented for it {ago} ago and is {facts.coming.state}"
         yield Remark(text, {**facts.coming.data(), "requested_ms": facts.coming.requested_ms})
+        yield from _cut(facts)
     yield from _left(facts)
 
 
@@ -84,12 +85,20 @@ def _why_here(facts: Facts) -> Iterator[Remark]:
         yield Remark(f"not movable: {not_movable}", {"saves": False, "checkpoint_step": None})
     if facts.placed is not None:
         yield Remark(facts.placed.text, {"decided_ms": facts.placed.at_ms, **facts.placed.data})
+    yield from _cut(facts)
     yield from facts.spread
     if facts.job.state is JobState.STARTING and facts.machine is not None:
         yield _preparing(facts, facts.machine)
     if facts.wait_reason:
         yield Remark(facts.wait_reason, decision_data(facts))
     yield from _left(facts)
+
+
+def _cut(facts: Facts) -> Iterator[Remark]:
+    if facts.cut is not None:
+        yield Remark(
+            f"its machine was cut from a host: {facts.cut.text}", {"cut_ms": facts.cut.at_ms, **facts.cut.data}
+        )
 
 
 _KINDS = {

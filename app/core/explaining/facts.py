@@ -146,6 +146,7 @@ class Facts:
     reserved: tuple[Remark, ...] = ()  # what of its place, or of where it could be, is reserved
     lent: tuple[Remark, ...] = ()  # what of its GPUs is lent to others, or by them
     queued: tuple[Remark, ...] = ()  # where it stands where GPUs are lent, and how fast it is with them
+    cut: Said | None = None  # why the machine that it has, or that comes for it, is on that host of a pool
     spread: tuple[Remark, ...] = ()  # how close to each other the machines of a job on several are
     transfer: Transfer | None = None  # of bytes that it waits for
     unsaved: str | None = None  # why its checkpoints are not kept

@@ -26,11 +26,29 @@ class Hours:
 
 
 @dataclass(frozen=True, slots=True)
+class HostQuota:
+    """`hosts` times `gpus` of a kind, each time on one host, that a project is always sure of, by its id. `short_gpus`:
+    that the pool does not have now; `blocked_gpus`: that guaranteed jobs of others are on, which began before."""
+
+    project_id: str
+    gpu_type: str
+    gpus: int
+    hosts: int
+    short_gpus: int = field(default=0, compare=False)
+    blocked_gpus: int = field(default=0, compare=False)
+
+    @property
+    def total(self) -> int:
+        return self.gpus * self.hosts
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
     """`price` is of a GPU and hour. `preference`: pools with a lower one are filled first. `projects`: who may use it;
     empty: all. `hours`: when; empty: always. `most_gpus` at once; None: as many as there are. `drains_ms`: by when
     what runs there has to be gone, and nothing new comes; None: it takes jobs. `quotas`: of how many of its GPUs a
-    project is sure, by the project's id; empty: nobody of any, and any guaranteed job may have spot jobs leave.
+    project is sure, by the project's id; `host_quotas`: of which hosts; both empty: nobody of any, and any guaranteed
+    job may have spot jobs leave.
     `spot_parts`: what spot jobs pay of its price, in millionths. `grace_ms`: how long a job has to save that leaves its
     hosts for another one; None: as long as anywhere. `rebate_parts`: of its price, in millionths, what a job that
     stands by does not pay."""
@@ -44,9 +62,15 @@ class Pool:
     most_gpus: int | None = None
     drains_ms: int | None = None
     quotas: tuple[tuple[str, int], ...] = ()
+    host_quotas: tuple[HostQuota, ...] = ()
     spot_parts: int = FULL
     rebate_parts: int = HALF
     grace_ms: int | None = None
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether what is beyond somebody's quota is borrowed there."""
+        return bool(self.quotas or self.host_quotas)
 
 
 @dataclass(frozen=True, slots=True)

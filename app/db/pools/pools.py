@@ -6,15 +6,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model.money import Money
-from app.core.model.pool import MOST_GRACE_MS, SHORTEST_GRACE_MS, Pool
+from app.core.model.pool import MOST_GRACE_MS, SHORTEST_GRACE_MS, HostQuota, Pool
 from app.core.pools import read_hours
 from app.core.spot_share import FULL
-from app.db.tables import pool_tokens, pools
+from app.db.tables import pool_tokens, pools, reservations
 from app.db.unreadable import RowReading
+
+# Of each pool, from its row's side: they are written as reservations without an end.
+_HOST_QUOTAS = (
+    select(
+        func.jsonb_agg(
+            func.jsonb_build_array(
+                *(reservations.c.project_id, reservations.c.gpu_type),
+                *(
+                    reservations.c.piece_gpus,
+                    reservations.c.gpus,
+                    reservations.c.short_gpus,
+                    reservations.c.blocked_gpus,
+                ),
+            )
+        )
+    )
+    .where(
+        *(reservations.c.pool == pools.c.name, reservations.c.ended_ms.is_(None)),
+        reservations.c.piece_gpus.is_not(None),
+    )
+    .correlate(pools)
+    .scalar_subquery()
+    .label("host_quotas")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +54,14 @@ class PoolRow:
 async def read_pools(connection: AsyncConnection, reading: RowReading | None = None) -> list[PoolRow]:
     """All that can be read, by name; those that cannot be are noted."""
     reading = RowReading() if reading is None else reading
-    rows = await connection.execute(select(pools).order_by(pools.c.name))
+    rows = await connection.execute(select(pools, _HOST_QUOTAS).order_by(pools.c.name))
     read = (reading.of(pools.name, row.name, lambda row=row: _pool_row(row)) for row in rows)  # type: ignore[misc]
     return [row for row in read if row is not None]
 
 
 async def find_pool(connection: AsyncConnection, name: str, *, lock: bool = False) -> PoolRow | None:
-    statement = select(pools).where(pools.c.name == name)
-    row = (await connection.execute(statement.with_for_update() if lock else statement)).one_or_none()
+    statement = select(pools, _HOST_QUOTAS).where(pools.c.name == name)
+    row = (await connection.execute(statement.with_for_update(of=pools) if lock else statement)).one_or_none()
     return None if row is None else _pool_row(row)
 
 
@@ -111,6 +135,7 @@ def _pool_row(row: Row[Any]) -> PoolRow:
         most_gpus=row.most_gpus,
         drains_ms=row.drains_ms,
         quotas=_quotas(row.quotas),
+        host_quotas=_host_quotas(row.host_quotas),
         spot_parts=min(max(0, row.spot_share_parts), FULL),
         rebate_parts=min(max(0, row.rebate_parts), FULL),
         grace_ms=_grace_ms(row.grace_ms),
@@ -120,6 +145,15 @@ def _pool_row(row: Row[Any]) -> PoolRow:
 
 def _grace_ms(row: int | None) -> int | None:
     return row if row is not None and SHORTEST_GRACE_MS <= row <= MOST_GRACE_MS else None
+
+
+def _host_quotas(row: Any) -> tuple[HostQuota, ...]:
+    found = [
+        HostQuota(project, kind, piece, gpus // piece, short, blocked)
+        for project, kind, piece, gpus, short, blocked in row or ()
+        if piece > 0
+    ]
+    return tuple(sorted(found, key=lambda one: (one.project_id, one.gpu_type, one.gpus)))
 
 
 def _quotas(row: Any) -> tuple[tuple[str, int], ...]:

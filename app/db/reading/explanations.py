@@ -15,6 +15,7 @@ from app.core.model.job import PLACEABLE_JOB_STATES, JobState, PriorityClass
 from app.core.model.money import Money
 from app.core.model.move import OPEN_MOVE_STATES, MoveState
 from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
+from app.core.model.pool import JOINED
 from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.db.arrays import is_one_of
 from app.db.bids import is_bid
@@ -73,6 +74,14 @@ async def last_event(connection: AsyncConnection, job_id: str, kinds: tuple[str,
     )
     row = rows.one_or_none()
     return None if row is None else Said(row.at_ms, row.message, dict(row.data))
+
+
+async def cut_event(connection: AsyncConnection, job_id: str, machine: JobMachine | None) -> Said | None:
+    """Why this machine of a pool, which was cut for the job, is where it is."""
+    if machine is None or machine.provider != JOINED:
+        return None
+    told = await last_event(connection, job_id, ("node_rented",))
+    return told if told is not None and told.data.get("node_id") == machine.node_id else None
 
 
 async def live_run(connection: AsyncConnection, job_id: str) -> ExplainedRun | None:

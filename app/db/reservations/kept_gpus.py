@@ -109,6 +109,16 @@ async def nodes_on_kept(connection: AsyncConnection) -> frozenset[str]:
     return frozenset(row.node_id for row in rows)
 
 
+async def nodes_of_quotas(connection: AsyncConnection) -> dict[str, str]:
+    """Nodes with GPUs that are of a project's quota of hosts: whose."""
+    rows = await connection.execute(
+        _machines_on_kept(host_machines.c.node_id, reservations.c.project_id).where(
+            reservations.c.piece_gpus.is_not(None)
+        )
+    )
+    return {row.node_id: row.project_id for row in rows}
+
+
 async def untold(connection: AsyncConnection) -> list[Untold]:
     """Guaranteed jobs of others that are on what is kept, and do not know; each once."""
     of = reserved_gpus.c

@@ -45,6 +45,7 @@ async def add_reservation(connection: AsyncConnection, row: ReservationRow) -> N
             gpus=of.gpus,
             from_ms=of.from_ms,
             until_ms=of.until_ms,
+            piece_gpus=of.piece,
             created_ms=row.created_ms,
         )
     )
@@ -62,9 +63,9 @@ async def find_reservation(
 async def reservations_of(
     connection: AsyncConnection, project_id: str, *, after: tuple[int, str] | None = None, limit: int
 ) -> list[ReservationRow]:
-    """Of a project, newest first. `after`: when the last one of the page before was asked for, and its id."""
+    """Windows of a project, newest first. `after`: when the last one of the page before was asked for, and its id."""
     of = reservations.c
-    rows = select(reservations).where(of.project_id == project_id)
+    rows = select(reservations).where(of.project_id == project_id, of.piece_gpus.is_(None))
     if after is not None:
         created_ms, last_id = after
         rows = rows.where((of.created_ms < created_ms) | ((of.created_ms == created_ms) & (of.id < last_id)))
@@ -87,9 +88,10 @@ async def coming_of_pool(connection: AsyncConnection, pool: str, *, now_ms: int)
 
 
 async def coming_number(connection: AsyncConnection, project_id: str, *, now_ms: int) -> int:
-    """How many of a project are planned or open."""
+    """How many windows of a project are planned or open."""
     of = reservations.c
-    rows = select(func.count()).where(of.project_id == project_id, of.ended_ms.is_(None), of.until_ms > now_ms)
+    its = (of.project_id == project_id, of.piece_gpus.is_(None))
+    rows = select(func.count()).where(*its, of.ended_ms.is_(None), of.until_ms > now_ms)
     return (await connection.execute(rows)).scalar_one()
 
 
@@ -113,6 +115,19 @@ async def set_lacks(connection: AsyncConnection, reservation_id: str, *, short: 
     of = reservations.c
     values = {"short_gpus": short, "blocked_gpus": blocked}
     await connection.execute(update(reservations).where(of.id == reservation_id).values(**values))
+
+
+async def set_host_quota(connection: AsyncConnection, reservation_id: str, gpus: int) -> None:
+    """Of a locked quota of hosts: how many GPUs it is in all. Which are kept is settled with the next decision."""
+    await connection.execute(update(reservations).where(reservations.c.id == reservation_id).values(gpus=gpus))
+    await notify.control(connection)
+
+
+async def lock_host_quotas(connection: AsyncConnection, pool: str) -> list[ReservationRow]:
+    """Those of a locked pool, which are locked."""
+    of = reservations.c
+    rows = select(reservations).where(of.pool == pool, of.ended_ms.is_(None), of.piece_gpus.is_not(None))
+    return await _read(connection, rows.order_by(of.id).with_for_update())
 
 
 async def close_reservation(connection: AsyncConnection, reservation_id: str, why: str, *, now_ms: int) -> None:
@@ -149,7 +164,9 @@ async def _read(connection: AsyncConnection, statement: Select[Any]) -> list[Res
 
 def _reservation_row(row: Row[Any]) -> ReservationRow:
     return ReservationRow(
-        GpuReservation(row.id, row.project_id, row.pool, row.gpu_type, row.gpus, row.from_ms, row.until_ms),
+        GpuReservation(
+            row.id, row.project_id, row.pool, row.gpu_type, row.gpus, row.from_ms, row.until_ms, row.piece_gpus
+        ),
         created_ms=row.created_ms,
         short_gpus=row.short_gpus,
         blocked_gpus=row.blocked_gpus,

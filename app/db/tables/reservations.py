@@ -21,6 +21,7 @@ reservations = Table(
     Column("blocked_gpus", Integer, nullable=False, server_default=text("0")),  # that others' guaranteed jobs have
     Column("ended_ms", MS),
     Column("ended_why", Text),
+    Column("piece_gpus", Integer),  # of a quota of hosts: so many at a time on one host; NULL: of a window
     Index("ix_reservations_project_id", "project_id", "created_ms"),
     Index("ix_reservations_open", "from_ms", postgresql_where=text("ended_ms IS NULL")),
     Index("ix_reservations_pool_open", "pool", postgresql_where=text("ended_ms IS NULL")),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
+from allpass.wire.pools import HostQuota as AskedHosts
 from allpass.wire.pools import PoolChange, PoolRequest
 from app.core.model.money import Money
-from app.core.model.pool import JOINED, Pool
+from app.core.model.pool import JOINED, HostQuota, Pool
 from app.core.pools import read_hours
 from app.core.spot_share import FULL
 from app.db import notify
@@ -20,16 +21,19 @@ from app.db.pools.pools import PoolRow, add_pool, delete_pool, find_pool, read_p
 from app.db.pools.spot_shares import set_share
 from app.db.reservations.reservations import close_all_of_pool
 from app.errors import Conflict, InvalidInput, NotFound
+from app.ports.clock import IdSource
 from app.services.jobs.compose_job import micros
+from app.services.pools.host_quotas import checked, settle_quotas
 from app.services.pools.join_host import tell_offers
 
 MOST_POOLS = 200  # each is looked at in every decision
 
 
 async def define_pool(
-    connection: Connection, request: PoolRequest, launchers: Collection[str], *, now_ms: int
+    connection: Connection, ids: IdSource, request: PoolRequest, launchers: Collection[str], *, now_ms: int
 ) -> PoolRow:
-    """A new one. Raises InvalidInput naming the field, and Conflict for a name that is taken."""
+    """A new one. Raises InvalidInput naming the field, and Conflict for a name that is taken, and for quotas of hosts:
+    it has none yet."""
     if request.launcher not in launchers:
         known = ", ".join(sorted(launchers))
         raise InvalidInput(
@@ -43,15 +47,18 @@ async def define_pool(
     pool = Pool(name=request.name, launcher=request.launcher)
     row = await _changed(connection, PoolRow(pool, "", {}, now_ms), request)
     await add_pool(connection, row)
+    await settle_quotas(connection, ids, pool, row.pool, now_ms=now_ms)
     await set_share(connection, pool.launcher, pool.name, row.pool.spot_parts, now_ms=now_ms)
     await notify.control(connection)
     return row
 
 
-async def change_pool(connection: Connection, name: str, request: PoolChange, *, now_ms: int) -> PoolRow:
-    """What is named in the request; the rest stays. Raises NotFound, and InvalidInput naming the field."""
+async def change_pool(connection: Connection, ids: IdSource, name: str, request: PoolChange, *, now_ms: int) -> PoolRow:
+    """What is named in the request; the rest stays. Raises NotFound, InvalidInput naming the field, and Conflict for
+    quotas that are raised above what is left beside reservations."""
     before = await _locked(connection, name)
     row = await _changed(connection, before, request)
+    await settle_quotas(connection, ids, before.pool, row.pool, now_ms=now_ms)
     await set_pool(connection, row)
     if row.pool.spot_parts != before.pool.spot_parts:
         await set_share(connection, row.pool.launcher, name, row.pool.spot_parts, now_ms=now_ms)
@@ -104,6 +111,8 @@ async def _changed(connection: Connection, row: PoolRow, request: PoolChange) ->
         pool = replace(pool, most_gpus=request.most_gpus)
     if "quotas" in given:
         pool = replace(pool, quotas=await _quotas(connection, request.quotas or {}))
+    if "host_quotas" in given:
+        pool = replace(pool, host_quotas=checked(pool, await _host_quotas(connection, request.host_quotas or {})))
     hours = request.hours or "" if "hours" in given else row.hours
     pool = replace(pool, hours=read_hours(hours))
     labels = dict(request.labels or {}) if "labels" in given else row.labels
@@ -147,6 +156,17 @@ async def _quotas(connection: Connection, gpus: Mapping[str, int]) -> tuple[tupl
         if number:
             found[project_id] = number
     return tuple(sorted(found.items()))
+
+
+async def _host_quotas(connection: Connection, asked: Mapping[str, Sequence[AskedHosts]]) -> list[HostQuota]:
+    """By id, of ids or names."""
+    await _projects(connection, asked.keys(), "host_quotas")
+    return [
+        HostQuota(project_id, one.gpu_type, one.gpus, one.hosts)
+        for project_id, name in await project_names(connection)
+        for key in sorted({project_id, name})
+        for one in asked.get(key, ())
+    ]
 
 
 async def _locked(connection: Connection, name: str) -> PoolRow:

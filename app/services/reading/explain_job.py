@@ -34,6 +34,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
     row = await explanations.job_columns(connection, job.id)
     live = await explanations.live_run(connection, job.id)
     waits = standing.state in PLACEABLE_JOB_STATES
+    coming = await explanations.coming_machine(connection, job.id) if waits else None
     saving = standing.state is JobState.CHECKPOINTING
     merge = (await newest_merges(connection, [job.id])).get(job.id)
     return explain(
@@ -58,7 +59,8 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             run_state=None if live is None else live.state,
             running_ms=None if live is None else live.running_ms,
             machine=None if live is None else live.machine,
-            coming=await explanations.coming_machine(connection, job.id) if waits else None,
+            coming=coming,
+            cut=await explanations.cut_event(connection, job.id, coming if live is None else live.machine),
             last_stay=await explanations.last_stay(connection, job.id),
             earlier_waiting=await explanations.earlier_waiting(connection, job.project_id, job.id) if waits else 0,
             decided=await explanations.last_decision(connection),

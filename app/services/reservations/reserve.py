@@ -80,7 +80,7 @@ async def end_reservation(
     """Nothing is kept for it any more; nobody has to leave. One that is over stays as it is. `project_id` None: of any
     project. Raises NotFound."""
     row = await find_reservation(connection, reservation_id, lock=True)
-    if row is None or project_id not in (None, row.reservation.project_id):
+    if row is None or project_id not in (None, row.reservation.project_id) or row.reservation.piece is not None:
         raise no_such(reservation_id)
     if row.ended_ms is not None:
         return row

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.calendar import written
-from app.core.reserving import GpuKey, GpuReservation, keep_gpus
+from app.core.reserving import FOREVER_MS, GpuKey, GpuReservation, keep_gpus
 from app.db.connection import Connection
 from app.db.jobs.steering import lock_standing
 from app.db.pools.hosts import lock_host, seen_hosts
@@ -76,6 +76,12 @@ async def tell_job(connection: Connection, one: Untold, *, now_ms: int) -> None:
             f"GPUs that it runs on are reserved for another project until {written(one.until_ms)}: it goes on, and is "
             "not made to leave; nothing else of its project begins on them"
         )
+        if one.until_ms >= FOREVER_MS:
+            told = (
+                "GPUs that it runs on are of another project's quota of hosts now: it goes on until a job of that "
+                "project wants them, unless its own project is sure of them too; nothing else of its project begins "
+                "on them"
+            )
         await add_job_event(
             connection, one.job_id, Event(KEPT_FOR_OTHERS, told, {"until_ms": one.until_ms}), now_ms=now_ms
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from app.core.calendar import written
 from app.core.explaining.facts import Remark
 from app.core.model.job import PriorityClass
+from app.core.reserving import FOREVER_MS
 from app.db.connection import Connection
 from app.db.reservations.kept_gpus import KeptUse, kept_time_ms, kept_uses, reserved_at
 from app.db.reservations.reservations import ReservationRow, find_reservation, open_of_project, reservations_of
@@ -44,7 +45,7 @@ async def show_reservation(
 ) -> ShownReservation:
     """`project_id` None: of any project. Raises NotFound."""
     row = await find_reservation(connection, reservation_id)
-    if row is None or project_id not in (None, row.reservation.project_id):
+    if row is None or project_id not in (None, row.reservation.project_id) or row.reservation.piece is not None:
         raise no_such(reservation_id)
     (shown,) = await _shown(connection, [row], now_ms=now_ms)
     return shown
@@ -76,9 +77,14 @@ async def explain_reservation(
 def _waits(shown: ShownReservation) -> Remark:
     of, use = shown.row.reservation, shown.use
     free = max(0, min(use.kept, of.gpus - shown.row.short_gpus) - use.own - use.spot - use.others)
+    what = f"has reserved {of.gpus} x {of.gpu_type} of {of.pool} until {written(of.until_ms)}"
+    if of.piece is not None:
+        what = (
+            f"is sure of {of.gpus // of.piece} hosts of {of.pool} with {of.piece} x {of.gpu_type} each, {of.gpus} GPUs"
+        )
     text = (
-        f"its project has reserved {of.gpus} x {of.gpu_type} of {of.pool} until {written(of.until_ms)}: {free} of them "
-        f"are free, {use.own} are used by its own jobs, and {use.spot} by spot jobs, which leave for it"
+        f"its project {what}: {free} of them are free, {use.own} are used by its own jobs, and {use.spot} by spot "
+        "jobs, which leave for it"
     )
     text += f"; {shown.lacks}" if shown.lacks else ""
     data = {
@@ -96,12 +102,15 @@ def _waits(shown: ShownReservation) -> Remark:
 def _uses(gpus: int, until_ms: int, is_spot: bool) -> Remark:
     """Whose they are is nobody's business."""
     count = f"{gpus} GPUs of its machine are" if gpus != 1 else "a GPU of its machine is"
-    what = f"{count} reserved until {written(until_ms)}"
-    then = (
-        "when who has reserved them needs them, it saves, leaves and waits for another place"
-        if is_spot
-        else "it began before and is not made to leave"
-    )
+    is_quota = until_ms >= FOREVER_MS
+    what = f"{count} of a project's quota of hosts" if is_quota else f"{count} reserved until {written(until_ms)}"
+    if is_spot:
+        whom = "that project" if is_quota else "who has reserved them"
+        then = f"when {whom} needs them, it saves, leaves and waits for another place"
+    elif is_quota:
+        then = "it began before, and leaves when that project needs them, unless its own is sure of them too"
+    else:
+        then = "it began before and is not made to leave"
     return Remark(f"{what}: {then}", {"reserved_gpus": gpus, "until_ms": until_ms})
 
 

@@ -159,7 +159,7 @@ async def _check_place(connection: Connection, job_id: str, run: RunRow, node: N
 
 async def _check_quota(connection: Connection, job_id: str, run: RunRow, pool: Pool) -> None:
     """What is borrowed is not lent on: whoever is sure of it could not have it back."""
-    if not pool.quotas:
+    if not pool.has_quotas:
         return
     pools = [row.pool for row in await read_pools(connection)]
     quotas = PoolQuotas.of(pools, await pool_uses(connection, [pool.name]))

@@ -3,7 +3,8 @@ live: by the functions that the control loop calls, around a policy that knows n
 
 Watched at every step: no GPU is two runs'; only spot jobs leave, and what is borrowed, after their first minute; nobody
 leaves for a job that then does not begin, although it still wants to and everybody has left; what is kept for a job is
-taken by no other; and a job of one GPU that its project is sure of does not wait for ever.
+taken by no other; and a job of one GPU that its project is sure of does not wait for ever where nothing is free for it:
+what is free a policy may keep for a larger job.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from random import Random
 from app.core.board import Board
 from app.core.borrowing import PoolQuotas, PoolUse
 from app.core.evicting import EvictableRun, Eviction, evict
-from app.core.eviction import GraceSaves, Saving
+from app.core.eviction import DecayedCount, EvictionRule, GraceSaves, Saving
+from app.core.host_ranking import HostRanker, HostUse, rank_hosts
 from app.core.host_spaces import host_spaces
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState, PriorityClass, Resources
 from app.core.model.money import Money
@@ -48,9 +50,14 @@ class EvictionHistory:
     breaches: list[str] = field(default_factory=list)
 
 
-def play_eviction_history(seed: int, steps: int = 60) -> EvictionHistory:
+def play_eviction_history(
+    seed: int,
+    steps: int = 60,
+    rule: EvictionRule = EvictionRule.LOST_WORK,
+    ranker: HostRanker = HostRanker.FEWEST_LEFT,
+) -> EvictionHistory:
     """The history of this seed, of so many decisions."""
-    play = _Play(Random(seed))  # noqa: S311
+    play = _Play(Random(seed), rule, ranker)  # noqa: S311
     for _ in range(steps):
         play.step()
     return EvictionHistory(seed, play.begun, play.evicted, play.served, play.breaches)
@@ -67,7 +74,8 @@ class _Promise:
 
 
 class _Play:
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, chance: Random, rule: EvictionRule, ranker: HostRanker) -> None:
+        self._rule, self._ranker = rule, ranker
         self.breaches: list[str] = []
         self.begun = self.evicted = self.served = 0
         self._chance, self._now_ms, self._count = chance, 1_000_000, 0
@@ -86,6 +94,7 @@ class _Play:
         self._left: dict[str, int] = {}  # how often each job was evicted
         self._promises: dict[str, _Promise] = {}
         self._evicted_for: dict[str, str] = {}  # by the node that was left, or is
+        self._evictions: dict[str, DecayedCount] = {}  # by host
         self._waits: dict[str, int] = {}
         self._nodes: dict[str, NodeView] = {}
         for number in range(chance.randint(0, 3)):
@@ -154,6 +163,9 @@ class _Play:
         self._enact(Plan("claims", kept.claims))
         board = Board.of(kept.snapshot)
         plan, self._state = self._policy.decide(board, self._state, self._config)
+        jobs = {job.job_id: job for job in kept.snapshot.jobs}
+        hosts, now_ms = self._own_hosts(), self._now_ms
+        plan = rank_hosts(plan, kept.snapshot.offers, jobs, hosts, self._ranker, self._host_use(), now_ms)
         self._enact(plan)
         waiting = {one.job_id for one in plan.waiting}
         places = {one.aside.place for one in promised}
@@ -168,7 +180,9 @@ class _Play:
         spaces = host_spaces([self._pool], self._own_hosts(), machines, self._now_ms)
         quotas = self._quotas()
         self._note_waits(waiting, quotas)
-        found = evict(board, spot, spaces, waiting, quotas=quotas, closed=closed, least_run_ms=LEAST_RUN_MS)
+        found = evict(
+            board, spot, spaces, waiting, quotas=quotas, closed=closed, least_run_ms=LEAST_RUN_MS, rule=self._rule
+        )
         for one in found.evictions:
             self._evict(one)
 
@@ -223,6 +237,8 @@ class _Play:
             self._runs[one.run_id] = replace(run, state=RunState.STOPPING), gpus
             self._set(one.job_id, JobState.CHECKPOINTING)
             self._evicted_for[one.node_id] = eviction.job_id
+            host, _ = self._machines.get(one.node_id, ("", ()))
+            self._evictions[host] = self._evictions.get(host, DecayedCount()).one_more(self._now_ms)
             self._left[one.job_id] = self._left.get(one.job_id, 0) + 1
             self.evicted += 1
         runs = {one.run_id for one in eviction.runs}
@@ -240,6 +256,13 @@ class _Play:
             nodes=tuple(sorted(nodes, key=lambda one: one.node_id)),
             offers=tuple(sorted(offers_of([self._pool], self._own_hosts(), self._now_ms), key=lambda one: one.key)),
         )
+
+    def _host_use(self) -> HostUse:
+        at = (self._machines.get(run.node_id) for run, _ in self._runs.values() if self._is_guaranteed(run))
+        return HostUse(Counter(one[0] for one in at if one is not None), self._evictions)
+
+    def _is_guaranteed(self, run: RunView) -> bool:
+        return self._jobs[run.job_ids[0]].priority_class is PriorityClass.GUARANTEED
 
     def _own_hosts(self) -> list[OwnHost]:
         return [
@@ -294,11 +317,17 @@ class _Play:
             and job.resources.gpus_min == 1
             and (not self._pool.projects or job.project_id in self._pool.projects)
             and quotas.is_sure("lab", job.project_id, 1)
+            and not self._has_room(job.project_id)
         }
         self._waits = {job_id: self._waits.get(job_id, 0) + 1 for job_id in sure}
         for job_id, decisions in self._waits.items():
             if decisions == _MOST_WAITS:
                 self.breaches.append(f"{job_id} is sure of a GPU and has none after {decisions} decisions")
+
+    def _has_room(self, project_id: str) -> bool:
+        """Whether a GPU is free for jobs of the project: of a host, or of a machine of its own there."""
+        own = (self._nodes[node_id] for node_id in self._machines if self._nodes[node_id].project_id == project_id)
+        return any(map(self._host_free, self._hosts)) or any(map(self._free, own))
 
     def _live_promises(self) -> list[_Promise]:
         """A job that is paused or over wants nothing; nor does one whose time has passed since all had left."""

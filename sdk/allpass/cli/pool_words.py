@@ -28,13 +28,30 @@ def tell_pool(found: Pool, *, as_json: bool) -> None:
     ]
     if found.grace_s is not None:
         facts.append(("grace", f"{words.duration(found.grace_s)} for jobs that leave for another one"))
-    if found.quotas:
-        facts.append(("quotas", ", ".join(f"{project} {gpus}" for project, gpus in sorted(found.quotas.items()))))
+    if found.quotas or found.host_quotas:
+        facts.append(("quotas", ", ".join([*_gpu_quotas(found), *_host_quotas(found)])))
     if found.labels:
         facts.append(("labels", " ".join(f"{name}={value}" for name, value in found.labels.items())))
     if found.drains_at is not None:
         facts.append(("empty by", words.moment(found.drains_at)))
     screen.print_facts(facts)
+
+
+def _gpu_quotas(found: Pool) -> list[str]:
+    return [f"{project} {gpus}" for project, gpus in sorted(found.quotas.items())]
+
+
+def _host_quotas(found: Pool) -> list[str]:
+    """With what is not the project's own now."""
+    told = []
+    for project, quotas in sorted(found.host_quotas.items()):
+        for one in quotas:
+            lacks = [f"{one.short_gpus} GPUs are missing"] if one.short_gpus else []
+            lacks += [f"{one.blocked_gpus} are still used by guaranteed jobs of others"] if one.blocked_gpus else []
+            told.append(
+                f"{project} {one.hosts}x{one.gpus}x{one.gpu_type}" + (f" ({', '.join(lacks)})" if lacks else "")
+            )
+    return told
 
 
 def pool_row(one: Pool) -> list[Cell | str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,11 +52,17 @@ _Hours = Annotated[
 _Most = Annotated[str | None, typer.Option("--most-gpus", metavar="NUMBER", help="How many are used at once; or all.")]
 _Quotas = Annotated[
     list[str] | None,
-    typer.Option("--quota", metavar="PROJECT=GPUS", help="GPUs that a project is sure of; repeat. `none`: no quotas."),
+    typer.Option(
+        "--quota",
+        metavar="PROJECT=GPUS",
+        help="GPUs that a project is sure of, or whole hosts: team=2x8xA100; repeat. `none`: no quotas.",
+    ),
 ]
 _Labels = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="What it is, where it stands; repeat.")
 ]
+_HOSTS = re.compile(r"(\d{1,4})\s*[xX*]\s*(\d{1,2})\s*[xX*]\s*(\S.*)")
+_QUOTA = "research=4, or --quota research=2x8xA100 for whole hosts"
 _Host = Annotated[str | None, typer.Option("--host", help="One of its hosts only: its name or id.")]
 
 
@@ -316,11 +323,25 @@ def _settings(
     if most_gpus is not None:
         given["most_gpus"] = None if most_gpus == "all" else _number("--most-gpus", most_gpus)
     if quotas:
-        named = {} if quotas == ["none"] else pairs("--quota", quotas, example="research=4")
-        given["quotas"] = {project: _number("--quota", gpus) for project, gpus in named.items()}
+        given |= _quotas([] if quotas == ["none"] else quotas)
     if labels:
         given["labels"] = pairs("--label", labels, example="rack=a4")
     return given
+
+
+def _quotas(words: list[str]) -> dict[str, Any]:
+    """GPUs of projects, and hosts, as `team=2x8xA100`; of hosts of several kinds a project has several."""
+    gpus: dict[str, str] = {}
+    hosts: dict[str, list[dict[str, Any]]] = {}
+    for word in words:
+        project, _, asked = word.partition("=")
+        shape = _HOSTS.fullmatch(asked.strip())
+        if shape is None:
+            gpus |= pairs("--quota", [word, *(f"{key}={value}" for key, value in gpus.items())], example=_QUOTA)
+        else:
+            one = {"hosts": int(shape[1]), "gpus": int(shape[2]), "gpu_type": shape[3].strip()}
+            hosts.setdefault(project.strip(), []).append(one)
+    return {"quotas": {project: _number("--quota", number) for project, number in gpus.items()}, "host_quotas": hosts}
 
 
 def _share(text: str, option: str) -> float:

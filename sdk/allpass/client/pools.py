@@ -43,7 +43,7 @@ class PoolMethods(Blocking):
     def create_pool(self, name: str, **settings: Any) -> Pool:
         """A new pool. `settings`: launcher, price_usd (per GPU and hour), spot_share (what spot jobs pay of that),
         rebate (of a job that stands by), grace_s (to leave in), preference, projects, hours, most_gpus, quotas,
-        labels."""
+        host_quotas, labels."""
         return self._call(pool_calls.create_pool(_read(PoolRequest, {"name": name, **settings}), key=new_key()))
 
     def change_pool(self, name: str, **settings: Any) -> Pool:

@@ -43,7 +43,23 @@ _QUOTAS = (
     "of how many of its GPUs a project is sure, by id or name: for its guaranteed jobs up to that number others leave. "
     "Where there are quotas, what a project has beyond its own is borrowed; empty: none"
 )
+_HOST_QUOTAS = (
+    "of which hosts a project is sure, by id or name: so many with so many GPUs each. Its guaranteed jobs have them "
+    "within the grace and a start; others' spot jobs use them meanwhile, and no guaranteed job of another project; "
+    "empty: none"
+)
 _LABELS = "for people: what it is, where it stands"
+
+
+class HostQuota(Request):
+    """So many hosts with so many GPUs of a kind each: `2x8xA100`."""
+
+    hosts: Annotated[int, Field(ge=1, le=1_000), Unguessed]
+    gpus: Annotated[int, Field(ge=1, le=64), Unguessed] = Field(description="of each host")
+    gpu_type: Name
+
+
+_HostQuotas = Annotated[list[HostQuota], Field(min_length=1, max_length=16)]
 
 
 class PoolChange(Request):
@@ -58,6 +74,7 @@ class PoolChange(Request):
     hours: _Hours | None = Field(None, description=_HOURS)
     most_gpus: _Gpus | None = Field(None, description=_MOST)
     quotas: dict[Name, _Gpus] | None = Field(None, max_length=500, description=_QUOTAS)
+    host_quotas: dict[Name, _HostQuotas] | None = Field(None, max_length=500, description=_HOST_QUOTAS)
     labels: dict[_Label, Name] | None = Field(None, max_length=32, description=_LABELS)
 
 
@@ -138,6 +155,16 @@ class PoolHost(Response):
     leaves_at: datetime | None = Field(description="when what runs there has to be gone")
 
 
+class PoolHostQuota(Response):
+    """Of which hosts of a pool a project is sure, and what of them is not its own now."""
+
+    hosts: int
+    gpus: int = Field(description="of each host")
+    gpu_type: str
+    short_gpus: int = Field(0, description="that the pool does not have now: hosts have left, or are silent")
+    blocked_gpus: int = Field(0, description="that guaranteed jobs of other projects are on, which began before")
+
+
 class Pool(Response):
     """Machines of a team's own, with what their owner says about them."""
 
@@ -153,6 +180,9 @@ class Pool(Response):
     hours: str
     most_gpus: int | None
     quotas: dict[str, int] = Field(default_factory=dict, description="GPUs by the project's id; empty: none")
+    host_quotas: dict[str, list[PoolHostQuota]] = Field(
+        default_factory=dict, description="whole hosts by the project's id; empty: none"
+    )
     labels: dict[str, str]
     hosts: list[PoolHost]
     drains_at: datetime | None = Field(description="when what runs there has to be gone")

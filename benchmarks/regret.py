@@ -4,9 +4,9 @@
 
 First the kinds of workload in which it was found to fail, 200 generated jobs each: several GPUs per job, predictions
 that are wrong or missing, one node, a marketplace of ten machines with a dearer company behind it, deadlines just
-above the run time, machines that fail, GPUs of several speeds. Then cases drawn by `allpass simulate --search-regret`. Policies that are
-compared: `app.simulator.regret.SIMPLE`; one that lets jobs wait clearly longer, or clearly more of them be late, is no
-better choice. The value is the largest excess of cost in percent; the last line is one JSON object.
+above the run time, machines that fail, GPUs of several speeds. Then cases drawn by `allpass simulate --search-regret`.
+Policies that are compared: `app.simulator.regret.SIMPLE`; one that lets jobs wait clearly longer, or clearly more of
+them be late, is no better choice. The value is the largest excess of cost in percent; the last line is one JSON object.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class GpuSharing:
         size, profile = run.held.wanted, self._profile(run)
         if not run.is_range or size not in profile.measured:
             return size
-        known = (one for one in range(run.asked, size) if one in profile.measured)
+        known = _known(profile, run, size)
         return min((one for one in known if not _is_faster(profile, size, one)), default=size)
 
     def _remaining_s(self, run: ElasticRun) -> float:
@@ -126,8 +126,8 @@ class GpuSharing:
                 gain = gain_per_gpu(sizes, speeds, size - sizes[0], self.rules)
             if size + more not in profile.measured:
                 gain, after = max(gain, UNTRIED), max(after, profile.speed(size) * (size + more) / size)
-            elif not _is_faster(profile, size + more, size):
-                continue
+            elif not all(_is_faster(profile, size + more, one) for one in {size, *_known(profile, run, size + more)}):
+                continue  # it would be given up again, for one of these
             best = max(best, (gain, after), key=lambda one: one[0])
         return best
 
@@ -148,6 +148,11 @@ def _curve(profile: SpeedProfile, run: ElasticRun) -> tuple[list[int], list[floa
     """Every size that the run may have, and its speed there."""
     sizes = list(range(min(run.least, run.held.wanted), max(run.own, run.held.wanted) + 1))
     return sizes, [profile.speed(size) for size in sizes]
+
+
+def _known(profile: SpeedProfile, run: ElasticRun, size: int) -> list[int]:
+    """The smaller sizes that were measured, from what its owner counts on."""
+    return [one for one in range(run.asked, size) if one in profile.measured]
 
 
 def _is_faster(profile: SpeedProfile, larger: int, smaller: int) -> bool:

@@ -93,6 +93,7 @@ class GangPlacer:
             domains=domains,
             asides=asides,
             config=self._config,
+            rule=context.settings.gang_switches,
         )
         gathered = await asyncio.to_thread(self._gather, snapshot, gangs, known)
         self.wake_at_ms, self.kept_hosts = gathered.wake_at_ms, gathered.kept_hosts

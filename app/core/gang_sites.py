@@ -9,7 +9,7 @@ from app.core.market import kind_fits
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, NodeView
-from app.core.topology import Domain, complete_nested
+from app.core.topology import Domain, SwitchRule, choose
 
 Site = tuple[str, Tier, str, str]  # provider, tier, region, kind of GPU
 _TIERS = (Tier.OWN, Tier.MARKETPLACE, Tier.CONVENTIONAL)
@@ -26,6 +26,7 @@ class GangRental:
     has: tuple[NodeView, ...]
     hourly_micros: int
     spread: float = 0.0  # over racks and switches (`app.core.topology.spread`)
+    chosen_by: SwitchRule | None = None  # None: there was nothing to choose, or the cheapest were taken
 
     @property
     def rank(self) -> tuple[int, int, int, float, Site]:
@@ -66,18 +67,22 @@ def cheapest(offers: Iterable[Offer], missing: int) -> list[Offer] | None:
     return None
 
 
-def tightest(
-    offers: Iterable[Offer], has: Mapping[Domain, int], missing: int, domains: Mapping[str, Domain]
+def by_switches(
+    rule: SwitchRule,
+    offers: Iterable[Offer],
+    has: Mapping[Domain, int],
+    missing: int,
+    domains: Mapping[str, Domain],
 ) -> list[Offer] | None:
-    """Of hosts under as few switches as can be, and in as few racks, each once; under each switch the first that are
-    offered. `has`: how many machines the job has under each. None where no host says where it is."""
+    """Of hosts under the switches that the rule chooses, each once; under each switch the first that are offered.
+    `has`: how many machines the job has under each. None where there is nothing to choose: no host says where it is."""
     by_switch: dict[Domain, dict[str, Offer]] = {}
     for offer in offers:
         if offer.host:
             by_switch.setdefault(domain_of(offer.host, domains), {}).setdefault(offer.host, offer)
     if not domains or len(by_switch) < 2:
         return None
-    taken = complete_nested({switch: len(hosts) for switch, hosts in by_switch.items()}, has, missing)
+    taken = choose(rule, {switch: len(hosts) for switch, hosts in by_switch.items()}, has, missing)
     if taken is None:
         return None
     return [offer for switch, number in taken.items() for offer in [*by_switch[switch].values()][:number]]

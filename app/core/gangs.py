@@ -22,12 +22,12 @@ from app.core.gang_moves import Stay, hourly
 from app.core.gang_sites import (
     GangRental,
     Site,
+    by_switches,
     cheapest,
     domain_of,
     has_room,
     machines_in_words,
     site_of,
-    tightest,
     why_not_all,
 )
 from app.core.market import is_for, offer_fits
@@ -40,7 +40,7 @@ from app.core.policies.reasons import duration
 from app.core.policy import PolicyConfig
 from app.core.roofline import is_as_fast
 from app.core.set_aside import SetAside, less
-from app.core.topology import Domain, complete_nested, spread
+from app.core.topology import Domain, SwitchRule, choose, spread
 
 MOST_PLACED = 100  # jobs that machines are looked for in one decision: who comes after them comes in the next
 MOST_NODES = 64  # of one job, whatever its row says
@@ -122,17 +122,17 @@ def gather(
     domains: Mapping[str, Domain] | None = None,
     asides: Sequence[SetAside] = (),
     config: PolicyConfig | None = None,
+    rule: SwitchRule = SwitchRule.FEWEST,
 ) -> GatheredGangs:
     """Decide on all jobs on several machines. `rented`: the machines that were rented for them. `resting`: jobs that
     rent nothing before a moment, as they could not have all of theirs. `pools`: of whose hosts some may be kept for who
     has waited for `patience_ms`. `domains`: rack and switch of each own host, by its id; hosts that are not there are
-    taken to be under one. Machines are taken from as few racks and switches as can be (`app.core.topology`). `asides`:
-    what others leave, or have left, for some of these jobs. `config`: what moves are weighed with; None: nobody
-    moves."""
+    taken to be under one. `rule`: which of these machines are taken from (`app.core.topology`). `asides`: what others
+    leave, or have left, for some of these jobs. `config`: what moves are weighed with; None: nobody moves."""
     gangs = [job for job in snapshot.jobs if is_gang(job)]
     if not gangs:
         return GatheredGangs(snapshot)
-    gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms, domains or {}, asides)
+    gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms, domains or {}, asides, rule)
     held = {job_id for run in snapshot.runs for job_id in run.job_ids}
     waiting = [job for job in gangs if job.job_id not in held and job.state in PLACEABLE_JOB_STATES and not job.leaving]
     waiting.sort(key=queue.edf_key)
@@ -162,8 +162,9 @@ class _Gathering:
         patience_ms: int,
         domains: Mapping[str, Domain],
         asides: Sequence[SetAside],
+        rule: SwitchRule = SwitchRule.FEWEST,
     ) -> None:
-        self._seen = snapshot
+        self._seen, self._rule = snapshot, rule
         self._asides = {one.place: one for one in asides}
         self._awaiting = {one.job_id for one in asides}
         self._resting = resting
@@ -337,7 +338,7 @@ class _Gathering:
         by_switch: dict[Domain, list[NodeView]] = {}
         for node in nodes:
             by_switch.setdefault(domain_of(self._host_of.get(node.node_id, ""), self._domains), []).append(node)
-        taken = complete_nested({switch: len(under) for switch, under in by_switch.items()}, {}, number) or {}
+        taken = choose(self._rule, {switch: len(under) for switch, under in by_switch.items()}, {}, number) or {}
         return [node for switch in sorted(taken) for node in by_switch[switch][: taken[switch]]]
 
     def _sites(self, job: JobView, own: Sequence[GangNode]) -> list[Site]:
@@ -360,11 +361,12 @@ class _Gathering:
         there = [one for one in self._by_site.get(site, ()) if self._suits(job, one) and one.host not in hosts]
         hosts_of = (self._host_of.get(one.node_id, "") for one in counts)
         has = Counter(domain_of(host, self._domains) for host in hosts_of if host)
-        for taken in (tightest(there, has, missing, self._domains), cheapest(there, missing)):
+        chosen = by_switches(self._rule, there, has, missing, self._domains)
+        for taken, rule in ((chosen, self._rule), (cheapest(there, missing), None)):
             hourly = sum(one.price_per_hour.micros for one in (*(taken or ()), *counts))
             if taken and self._may_pay(job, taken, hourly):
                 under = has + Counter(domain_of(one.host, self._domains) for one in taken if one.host)
-                return GangRental(site, tuple(taken), tuple(counts), hourly, spread(under))
+                return GangRental(site, tuple(taken), tuple(counts), hourly, spread(under), rule)
         return None
 
     def _is_useful(self, job: JobView, node: NodeView, joins: Collection[str]) -> bool:
@@ -387,7 +389,8 @@ class _Gathering:
             return
         count = len(best.offers)
         what = f"rents {count} machines at once" if count > 1 else "rents the machine that is missing"
-        self._claims.append(ProvisionGang(job.job_id, best.offers, f"{what}{why}", versions_of(job)))
+        claim = ProvisionGang(job.job_id, best.offers, f"{what}{why}", versions_of(job), chosen_by=best.chosen_by)
+        self._claims.append(claim)
         hosts = {one.host for one in best.offers if one.host}
         if hosts:
             self._offers = [one for one in self._offers if one.host not in hosts]

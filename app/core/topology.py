@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import TypeVar
 
 Domain = tuple[str, ...]  # from the top level down, e.g. a rack and a switch in it; empty names where nobody says it
@@ -17,6 +18,14 @@ K = TypeVar("K", str, Domain)
 
 _MOST_FIRSTS = 16
 _MOST_GROUPS = 16
+
+
+class SwitchRule(StrEnum):
+    """How the switches of a gang are chosen. FEWEST: as few racks and switches as can be (`complete_nested`). LITERAL:
+    the paper's Algorithm 2 as printed (`allocate_literally`), which knows no racks."""
+
+    FEWEST = "fewest"
+    LITERAL = "literal"
 
 
 def entropy(taken: Iterable[int]) -> float:
@@ -43,6 +52,18 @@ def allocate(free_gpus: Mapping[str, int], gpus: int, most_of_one: int | None = 
         taken[name] = min(free.pop(name), missing)
         missing -= taken[name]
     return taken
+
+
+def choose(
+    rule: SwitchRule, free: Mapping[Domain, int], has: Mapping[Domain, int], missing: int
+) -> dict[Domain, int] | None:
+    """What this rule takes under each switch so that a gang which `has` something already has `missing` more; None
+    where that much is not there."""
+    if missing == 0:
+        return {}
+    if rule is SwitchRule.LITERAL:
+        return allocate_literally(free, missing, has)
+    return complete_nested(free, has, missing)
 
 
 def spread(taken: Mapping[Domain, int]) -> float:
@@ -157,17 +178,39 @@ def _completed(free: Mapping[K, int], has: Mapping[K, int], missing: int, first:
     return taken
 
 
-def allocate_literally(free_gpus: Mapping[str, int], gpus: int) -> dict[str, int] | None:
-    """The paper's Algorithm 2 as printed, to compare with: the switch that adds the least entropy, again and again.
+def allocate_literally(
+    free_gpus: Mapping[K, int], gpus: int, has: Mapping[K, int] | None = None
+) -> dict[K, int] | None:
+    """The paper's Algorithm 2 as printed: the switch that adds the least entropy, again and again; None where they are
+    not there. `has`: what the gang has already.
 
     It prefers small switches: at each step `p_i` is a share of what is taken so far. Ties by name.
     """
     free = {name: have for name, have in free_gpus.items() if have > 0}
-    taken: dict[str, int] = {}
+    if gpus < 1 or sum(free.values()) < gpus:
+        return None
+    free = _needed(free, has or {}, gpus)
+    held = Counter({name: number for name, number in (has or {}).items() if number > 0})
+    taken: dict[K, int] = {}
     missing = gpus
-    while missing > 0 and free:
-        scores = {name: entropy([*taken.values(), min(have, missing)]) for name, have in free.items()}
-        name = min(scores, key=lambda one: (round(scores[one], 12), one))
+    while missing > 0:
+        name = _least_added(free, held, missing)
         taken[name] = min(free.pop(name), missing)
+        held[name] += taken[name]
         missing -= taken[name]
-    return taken if taken and missing == 0 else None
+    return taken
+
+
+def _least_added(free: Mapping[K, int], held: Mapping[K, int], missing: int) -> K:
+    """Switches with as much free, and as much of the gang, add the same: each such size is looked at once."""
+    sizes = {name: (held.get(name, 0), min(have, missing)) for name, have in free.items()}
+    scores = {size: round(entropy(_grown(held.values(), *size)), 12) for size in set(sizes.values())}
+    return min(free, key=lambda one: (scores[sizes[one]], one))
+
+
+def _grown(held: Iterable[int], before: int, more: int) -> list[int]:
+    """What is held under each switch, once `more` are taken under one that had `before`."""
+    counts = list(held)
+    if before:
+        counts.remove(before)
+    return [*counts, before + more]

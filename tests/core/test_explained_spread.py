@@ -7,7 +7,7 @@ import math
 import pytest
 
 from app.core.explaining.facts import Remark
-from app.core.explaining.spread import SeenSeat, met, spread_of
+from app.core.explaining.spread import SeenSeat, chosen_by, met, spread_of
 
 
 def told(*switches: str | None, ways: tuple[int | None, ...] = ()) -> list[Remark]:
@@ -59,3 +59,14 @@ def test_the_slowest_and_the_fastest_way_are_named() -> None:
     assert said[0].data == {"network_bits_per_s": {"1": 9_400_000_000, "2": 100_000, "3": 23_100_000_000}}
     assert met({2: 10**9}) == ", machine 2 reached machine 0 at 1.0 Gbit/s"
     assert met({}) == ""
+
+
+def test_the_rule_by_which_switches_were_chosen_is_named() -> None:
+    """Also one of another release."""
+    assert chosen_by("literal").text == (
+        "its switches were chosen by the rule literal (ALLPASS_GANG_SWITCHES): Algorithm 2 of the SpotGPU paper: again "
+        "and again the one that adds the least entropy"
+    )
+    assert "one that holds all" in chosen_by("fewest").text
+    assert chosen_by("newer").text == "its switches were chosen by the rule newer (ALLPASS_GANG_SWITCHES)"
+    assert chosen_by("newer").data == {"chosen_by": "newer"}

@@ -7,13 +7,13 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.gangs import GangNode, gather
+from app.core.gangs import GangNode, GatheredGangs, gather
 from app.core.model.job import Caps
 from app.core.model.money import Money
 from app.core.model.node import NodeState
 from app.core.model.offer import Offer
-from app.core.model.plan import AssignGang, Release
-from app.core.topology import Domain, allocate, entropy
+from app.core.model.plan import AssignGang, ProvisionGang, Release
+from app.core.topology import Domain, SwitchRule, allocate, entropy
 from tests.core.test_gangs import gang, in_cloud, machine, of_host, rented, seen
 
 
@@ -24,6 +24,10 @@ def under(**switches: str) -> dict[str, Domain]:
 
 def hosts_of(found: list[str]) -> str:
     return "".join(sorted(one.partition("-")[0] for one in found))
+
+
+def chosen_by(found: GatheredGangs) -> list[str | None]:
+    return [claim.chosen_by for claim in found.claims if isinstance(claim, ProvisionGang)]
 
 
 def offers(hosts: str) -> tuple[Offer, ...]:
@@ -40,6 +44,25 @@ def test_the_largest_first_and_a_tight_rest() -> None:
     switches = under(s1="abcd", s2="efg", s3="hi")
     gathered = gather(seen(jobs=[gang(nodes=6)], offers=offers("abcdefghi")), (), domains=switches)
     assert hosts_of(rented(gathered)) == "abcdhi"
+
+
+def test_the_paper_s_rule_takes_the_small_switches_first_where_it_is_asked_for() -> None:
+    """And the claim says by which rule, where there was something to choose."""
+    switches = under(s1="a", s2="bcdefghi", s3="jklmn")
+    world = seen(jobs=[gang(nodes=13)], offers=offers("abcdefghijklmn"))
+    fewest, literal = (gather(world, (), domains=switches, rule=rule) for rule in SwitchRule)
+    assert hosts_of(rented(fewest)) == "bcdefghijklmn"
+    assert hosts_of(rented(literal)) == "abcdefghijklm"
+    assert chosen_by(fewest) == [SwitchRule.FEWEST]
+    assert chosen_by(literal) == [SwitchRule.LITERAL]
+    alone = gather(seen(jobs=[gang()], offers=offers("ab")), (), domains=under(s1="ab"), rule=SwitchRule.LITERAL)
+    assert rented(alone) and chosen_by(alone) == [None], "there is one switch"
+
+
+def test_the_paper_s_rule_counts_what_the_job_has() -> None:
+    its = [GangNode("node_c", "job_g", "c/A100"), GangNode("node_d", "job_g", "d/A100")]
+    world = seen(jobs=[gang(nodes=3)], nodes=[machine("node_c"), machine("node_d")], offers=offers("abe"))
+    assert rented(gather(world, its, domains=under(s1="ab", s2="cde"), rule=SwitchRule.LITERAL)) == ["e-1"]
 
 
 def test_two_jobs_at_once_have_a_switch_each() -> None:
@@ -93,7 +116,9 @@ def test_a_budget_that_one_switch_would_break_lets_it_be_spread() -> None:
     world = seen(jobs=[gang()], offers=(*cheap, *dear))
     assert rented(gather(world, (), domains=switches)) == ["c-8", "d-8"]
     thrifty = gang(caps=Caps(max_hourly=Money(3_000_000)))
-    assert rented(gather(seen(jobs=[thrifty], offers=(*cheap, *dear)), (), domains=switches)) == ["a-1", "b-1"]
+    spread = gather(seen(jobs=[thrifty], offers=(*cheap, *dear)), (), domains=switches)
+    assert rented(spread) == ["a-1", "b-1"]
+    assert chosen_by(spread) == [None], "no rule of switches did"
 
 
 def test_neighbours_by_rank_are_under_one_switch() -> None:

@@ -8,9 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.explaining.facts import Remark
-from app.core.topology import entropy
+from app.core.topology import SwitchRule, entropy
 
 _MOST_NAMED = 8
+_RULES = {
+    SwitchRule.FEWEST: "one that holds all, else as few racks and switches as can be",
+    SwitchRule.LITERAL: "Algorithm 2 of the SpotGPU paper: again and again the one that adds the least entropy",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,12 @@ def spread_of(seats: Sequence[SeenSeat]) -> Iterator[Remark]:
     if measured:
         data = {"network_bits_per_s": {str(rank): speed for rank, speed in sorted(measured.items())}}
         yield Remark(f"before its code ran{met(measured)}", data)
+
+
+def chosen_by(rule: str) -> Remark:
+    """By which rule its switches were chosen, in the words of its event: another release may have had others."""
+    how = next((f": {words}" for known, words in _RULES.items() if known == rule), "")
+    return Remark(f"its switches were chosen by the rule {rule} (ALLPASS_GANG_SWITCHES){how}", {"chosen_by": rule})
 
 
 def met(measured: Mapping[int, int]) -> str:

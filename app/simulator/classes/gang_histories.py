@@ -27,7 +27,7 @@ from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.policies import policy_named
 from app.core.policy import AllpassRules, MoveCost, PolicyConfig, PolicyState
 from app.core.pools import offers_of
-from app.core.topology import Domain
+from app.core.topology import Domain, SwitchRule
 
 _STEP_MS, PATIENCE_MS = 20_000, 300_000
 _GIB = 2**30
@@ -53,9 +53,9 @@ class GangHistory:
     breaches: list[str] = field(default_factory=list)
 
 
-def play_gang_history(seed: int, steps: int = 60) -> GangHistory:
+def play_gang_history(seed: int, steps: int = 60, rule: SwitchRule = SwitchRule.FEWEST) -> GangHistory:
     """The history of this seed: so many decisions while jobs come, then until all of them are done."""
-    play = _Play(Random(seed))  # noqa: S311
+    play = _Play(Random(seed), rule)  # noqa: S311
     for _ in range(steps):
         play.step(arrivals=True)
     for _ in range(20 * steps):
@@ -67,7 +67,8 @@ def play_gang_history(seed: int, steps: int = 60) -> GangHistory:
 
 
 class _Play:
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, chance: Random, rule: SwitchRule) -> None:
+        self._rule = rule
         self.breaches: list[str] = []
         self.begun = self.gangs_begun = self.lost = self.moved = 0
         self._chance, self._now_ms, self._count = chance, 1_000_000, 0
@@ -173,6 +174,7 @@ class _Play:
         gathered = gather(
             *(seen, rented),
             resting=resting, pools=pools, patience_ms=PATIENCE_MS, domains=self._domains, config=self._weighs,
+            rule=self._rule,
         )  # fmt: skip
         self._kept_hosts = gathered.kept_hosts
         self._offered = {host: len(self._host_free(host)) for host in self._hosts}
@@ -245,7 +247,8 @@ class _Play:
         need = self._jobs[claim.job_id].resources
         kept = {host.partition("/")[0] for host in self._kept_hosts}
         room = [one for one, free in self._offered.items() if one not in kept and free >= need.gpus_min]
-        for level, name in ((2, "switches"), (1, "racks")):
+        promised = ((2, "switches"), (1, "racks")) if self._rule is SwitchRule.FEWEST else ()
+        for level, name in promised:
             most = max(Counter(self._domains[host][:level] for host in room).values(), default=0)
             if len(at_hosts) == need.nodes <= most and len({self._domains[host][:level] for host in at_hosts}) > 1:
                 self.breaches.append(f"{claim.job_id} is spread over {name}, of which one has {most} hosts free")

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
 Domain = tuple[str, ...]  # from the top level down, e.g. a rack and a switch in it; empty names where nobody says it
+Bounds = Sequence[int | None]  # by level from the top down: how many may be under one domain of it; None: any number
 K = TypeVar("K", str, Domain)
 
 _MOST_FIRSTS = 16
@@ -54,16 +55,48 @@ def allocate(free_gpus: Mapping[str, int], gpus: int, most_of_one: int | None = 
     return taken
 
 
+class Seats:
+    """What may be taken one by one, where only so many may be under one domain of a level.
+
+    Taken in any order, as many are had as in every other (domains of one level are apart, and within those above), so
+    that whoever is to be preferred is to come first.
+    """
+
+    def __init__(self, most: Bounds, has: Mapping[Domain, int] | None = None) -> None:
+        self._most = most
+        self._taken: Counter[Domain] = Counter()
+        for domain, number in (has or {}).items():
+            self._count(domain, number)
+
+    def take(self, domain: Domain) -> bool:
+        """Whether one more may be under it; then it is."""
+        full = (
+            most is not None and self._taken[domain[:level]] >= most for level, most in enumerate(self._most, start=1)
+        )
+        if any(full):
+            return False
+        self._count(domain, 1)
+        return True
+
+    def _count(self, domain: Domain, number: int) -> None:
+        for level in range(1, len(self._most) + 1):
+            self._taken[domain[:level]] += number
+
+
 def choose(
-    rule: SwitchRule, free: Mapping[Domain, int], has: Mapping[Domain, int], missing: int
+    rule: SwitchRule,
+    free: Mapping[Domain, int],
+    has: Mapping[Domain, int],
+    missing: int,
+    most: Bounds = (),
 ) -> dict[Domain, int] | None:
     """What this rule takes under each switch so that a gang which `has` something already has `missing` more; None
-    where that much is not there."""
+    where that much is not there, or not within `most`, which LITERAL does not know."""
     if missing == 0:
         return {}
     if rule is SwitchRule.LITERAL:
         return allocate_literally(free, missing, has)
-    return complete_nested(free, has, missing)
+    return complete_nested(free, has, missing, most)
 
 
 def spread(taken: Mapping[Domain, int]) -> float:
@@ -83,39 +116,55 @@ def domains_of(said: Mapping[str, tuple[str, str]]) -> dict[str, Domain]:
     return {host: (racks.get(switch, "") if switch else rack, switch) for host, (rack, switch) in said.items()}
 
 
-def complete_nested(free: Mapping[Domain, int], has: Mapping[Domain, int], missing: int) -> dict[Domain, int] | None:
+def complete_nested(
+    free: Mapping[Domain, int], has: Mapping[Domain, int], missing: int, most: Bounds = ()
+) -> dict[Domain, int] | None:
     """As `complete`, with what is above switches: what to take under each so that a gang which `has` something already
     has `missing` more. All domains name as many levels. None where that much is not there.
 
     All under one switch where one holds them; else in one rack where one does, which is the one where they are least
     spread; else over as few racks as can be, and in each of them in the same way. Of equal ones that with the least
-    free, ties by name.
+    free, ties by name. `most`: what is free beyond these bounds, with what the gang has, does not count as free.
     """
-    left = {domain: number for domain, number in free.items() if number > 0}
-    if missing < 1 or sum(left.values()) < missing:
+    depth = max(map(len, free), default=0)
+    left = {domain: number for domain, number in _rooms(free, has, depth, most).items() if number > 0}
+    if missing < 1 or sum(_rooms(left, has, 0, most).values()) < missing:
         return None if missing > 0 else {}
-    depth = max(map(len, left))
     for level in range(depth, -1, -1):
-        groups = _by_level(left, level)
+        groups = _rooms(left, has, level, most)
         mine = {domain[:level] for domain, number in has.items() if number > 0}
         fitting = [group for group, number in groups.items() if number >= missing and mine <= {group}]
         if level == depth and fitting:
-            return {min(fitting, key=lambda one: (left[one], one)): missing}
+            return {min(fitting, key=lambda one: (free[one], one)): missing}
         if fitting:
             nearest = sorted(fitting, key=lambda one: (groups[one], one))[:_MOST_GROUPS]
             there, own = _grouped(left, level), _grouped(has, level)
-            tried = [_shared_out(there[group], own.get(group, {}), missing, level + 1) for group in nearest]
+            tried = [_shared_out(there[group], own.get(group, {}), missing, level + 1, most) for group in nearest]
             return min(tried, key=lambda taken: round(spread(Counter(has) + Counter(taken)), 12))
     return None
 
 
-def _shared_out(free: Mapping[Domain, int], has: Mapping[Domain, int], missing: int, level: int) -> dict[Domain, int]:
+def _shared_out(
+    free: Mapping[Domain, int], has: Mapping[Domain, int], missing: int, level: int, most: Bounds
+) -> dict[Domain, int]:
     """Over several domains of this level: how much from each, and then inside of each."""
     taken: dict[Domain, int] = {}
     there, own = _grouped(free, level), _grouped(has, level)
-    for group, number in (complete(_by_level(free, level), _by_level(has, level), missing) or {}).items():
-        taken |= complete_nested(there[group], own.get(group, {}), number) or {}
+    for group, number in (complete(_rooms(free, has, level, most), _by_level(has, level), missing) or {}).items():
+        taken |= complete_nested(there[group], own.get(group, {}), number, most) or {}
     return taken
+
+
+def _rooms(free: Mapping[Domain, int], has: Mapping[Domain, int], level: int, most: Bounds) -> dict[Domain, int]:
+    """How much may be taken under each domain of a level: what is free under it, within the bounds of all levels."""
+    bounds = [(above, bound, _by_level(has, above)) for above, bound in enumerate(most, start=1) if bound is not None]
+    rooms = dict(free)
+    for at in range(max(map(len, free), default=0), level - 1, -1):
+        rooms = _by_level(rooms, at)
+        for above, bound, held in bounds:
+            if above <= at:
+                rooms = {one: max(0, min(room, bound - held.get(one[:above], 0))) for one, room in rooms.items()}
+    return rooms
 
 
 def _by_level(counts: Mapping[Domain, int], level: int) -> dict[Domain, int]:

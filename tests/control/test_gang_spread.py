@@ -153,6 +153,30 @@ async def test_the_loop_takes_hosts_under_one_switch(world: World, *, labelled: 
     assert rented == {f"host_{one}/A100" for one in ("ac" if labelled else "ab")}
 
 
+async def test_the_loop_keeps_machines_apart_as_the_template_says_and_tells_whom_it_keeps_waiting(world: World) -> None:
+    """Three hosts in two racks: two of them for a job of which one may be in a rack; a job on three waits."""
+    own = NetworkedHosts(world.clock, name=JOINED)
+    own.on_offer = world.cloud.on_offer = []
+    world.other_clouds = [own]
+    await world.restart()
+    async with world.database.transaction() as connection:
+        await _add_hosts(
+            connection,
+            {"host_a": "leaf-1", "host_b": "leaf-1", "host_c": "leaf-2"},
+            {"host_a": "r1", "host_b": "r1", "host_c": "r2"},
+        )
+    asked = {"affinity": {"most_per_rack": 1, "most_per_switch": None}, "saves_ms": 1}
+    waits = await world.submit(resources=resources_json(Resources(nodes=3)), deadline_ms=1, **asked)
+    job_id = await world.submit(resources=resources_json(Resources(nodes=2)), deadline_ms=2, **asked)
+    await world.decide()
+    rented = {node.host for node in await world.rows(t.nodes) if node.rented_for_job_id == job_id}
+    assert rented == {"host_a/A100", "host_c/A100"}
+    (told,) = [row.wait_reason for row in await world.rows(t.jobs) if row.id == waits]
+    assert (
+        "at most 1 in one rack: pool lab has 3 of them free now (A100), and a job may have 2 of them together" in told
+    )
+
+
 @pytest.mark.parametrize(("rule", "hosts"), [(SwitchRule.FEWEST, "bc"), (SwitchRule.LITERAL, "ab")])
 async def test_the_loop_chooses_switches_by_the_rule_that_is_set_and_explain_says_which(
     world: World, rule: SwitchRule, hosts: str

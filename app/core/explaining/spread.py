@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.explaining.facts import Remark
+from app.core.model.job import ANY_NUMBER, MostUnderOne
 from app.core.topology import SwitchRule, entropy
 
 _MOST_NAMED = 8
@@ -41,6 +42,23 @@ def spread_of(seats: Sequence[SeenSeat]) -> Iterator[Remark]:
     if measured:
         data = {"network_bits_per_s": {str(rank): speed for rank, speed in sorted(measured.items())}}
         yield Remark(f"before its code ran{met(measured)}", data)
+
+
+def bound_of(seats: Sequence[SeenSeat], most: MostUnderOne) -> Iterator[Remark]:
+    """What its template asks for, and whether it is so: labels of hosts can change under a job that runs."""
+    if most == ANY_NUMBER or len(seats) < 2:
+        return
+    beyond = []
+    for bound, names, where in (
+        (most.switch, [seat.switch for seat in seats], "under"),
+        (most.rack, [seat.rack for seat in seats], "in"),
+    ):
+        (name, count) = Counter(names).most_common(1)[0]
+        if bound is not None and count > bound:
+            beyond.append(f"{count} are {where} {name or 'one that nobody says'}")
+    changed = f", and now {' and '.join(beyond)}: labels have changed since it began" if beyond else ""
+    data = {"most_per_rack": most.rack, "most_per_switch": most.switch, "is_within": not beyond}
+    yield Remark(f"it asks for {most.in_words()}{changed}", data)
 
 
 def chosen_by(rule: str) -> Remark:

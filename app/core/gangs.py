@@ -87,15 +87,15 @@ class GatheredGangs:
     `waiting`: why others of them wait. `given_up`: those that let go of machines, as not all could be had; one that
     trains stays where it is. `stays`: those that train, for which nothing cheaper was worth a move, with how many
     offers were looked at for that: to look at many again soon would only take time.
-    `kept_hosts`: own hosts, as their offers name them, that are kept for one that has waited long. `lacking`: those for
-    which others could leave. `wake_at_ms`: when to decide anew, though nothing happens."""
+    `kept_hosts`: own hosts, as their offers name them, that are kept for one that has waited long, by whose they are.
+    `lacking`: those for which others could leave. `wake_at_ms`: when to decide anew, though nothing happens."""
 
     snapshot: Snapshot
     claims: tuple[Claim, ...] = ()
     waiting: Mapping[str, str] = field(default_factory=dict)
     given_up: frozenset[str] = frozenset()
     stays: Mapping[str, int] = field(default_factory=dict)
-    kept_hosts: frozenset[str] = frozenset()
+    kept_hosts: Mapping[str, str] = field(default_factory=dict)
     lacking: tuple[LackingGang, ...] = ()
     wake_at_ms: int | None = None
 
@@ -299,7 +299,7 @@ class _Gathering:
             offers=tuple(self._for_others()),
         )
         wake_at_ms = min(self._wakes, default=None)
-        given_up, kept = frozenset(self._given_up), frozenset(self._kept_hosts)
+        given_up, kept = frozenset(self._given_up), dict(self._kept_hosts)
         lacking = tuple(self._lacks(job) for job in self._lacking)
         claims, stays = tuple(self._claims), self._stays
         return GatheredGangs(snapshot, claims, self._waiting, given_up, stays, kept, lacking, wake_at_ms)

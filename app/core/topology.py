@@ -68,12 +68,13 @@ class Seats:
         for domain, number in (has or {}).items():
             self._count(domain, number)
 
+    def has(self, domain: Domain) -> bool:
+        """Whether one more may be under it."""
+        return all(most is None or self._taken[domain[:level]] < most for level, most in enumerate(self._most, start=1))
+
     def take(self, domain: Domain) -> bool:
         """Whether one more may be under it; then it is."""
-        full = (
-            most is not None and self._taken[domain[:level]] >= most for level, most in enumerate(self._most, start=1)
-        )
-        if any(full):
+        if not self.has(domain):
             return False
         self._count(domain, 1)
         return True

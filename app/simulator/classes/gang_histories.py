@@ -10,7 +10,7 @@ the end everything comes to rest: every job that could ever run has run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -94,7 +94,7 @@ class _Play:
         self._rests: dict[str, tuple[int, int]] = {}
         self._going: dict[str, set[str]] = {}  # by job that was asked to leave: the machines that it goes to
         self._half: dict[str, int] = {}
-        self._kept_hosts: frozenset[str] = frozenset()
+        self._kept_hosts: Mapping[str, str] = {}
         self._offered: dict[str, int] = {}  # GPUs of own hosts that are free to whoever is decided on next
 
     def waits(self) -> bool:

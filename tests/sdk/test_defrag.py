@@ -102,6 +102,14 @@ def test_what_would_fit_is_told_with_what_blocks_the_rest(live: OnePlan) -> None
     assert rows["8 GPUs, 128 CPUs"] == ["0", "5", "8", "-"]
     assert rows["128 GPUs in one switch, of 8 with 64 CPUs"] == ["0", "5", "0", "8"]
     assert json.loads(call("fragmentation", "--json").stdout)["pool"] is None
+    assert "in one rack" not in told
+
+
+def test_what_one_rack_would_hold_is_told_where_racks_are_said(live: OnePlan) -> None:
+    for gang in live.fits["gangs"]:
+        gang |= {"fitting_in_rack": 1, "blocked_by_rack": 24}
+    told = " ".join(call("fragmentation").stdout.split())
+    assert "128 GPUs in one rack, of 8 with 64 CPUs 1 5 0 24 a rack" in told
 
 
 async def test_the_clients_ask_the_same(live: OnePlan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,8 +153,7 @@ async def vacated_nodes(connection: AsyncConnection, *, since_ms: int) -> set[st
         .where(whole.state.in_(OPEN), whole.cancelled_ms.is_(None), of.state != ReleaseState.DROPPED)
     )
     found: set[str] = set()
-    together: dict[tuple[str, str], list[Row[Any]]] = {}
-    row: Row[Any]
+    together: dict[tuple[str, str], list[Any]] = {}
     for row in rows:
         if row.for_job_id is not None:
             together.setdefault((row.defragmentation_id, row.for_job_id), []).append(row)
@@ -173,8 +172,8 @@ def held_of(found: Mapping[str, Any]) -> dict[str, list[str]]:
     return {str(job_id): list(map(str, its)) for job_id, its in held.items()} if isinstance(held, Mapping) else {}
 
 
-def _is_moved_since(row: Row[Any], since_ms: int) -> bool:
-    return row.begun_ms is not None and max(row.begun_ms, row.settled_ms or 0) > since_ms
+def _is_moved_since(row: Any, since_ms: int) -> bool:
+    return row.begun_ms is not None and int(max(row.begun_ms, row.settled_ms or 0)) > since_ms
 
 
 async def find_defragmentation(connection: AsyncConnection, row_id: str) -> DefragRow | None:

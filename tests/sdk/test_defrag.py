@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,14 @@ class OnePlan(FakeService):
     def __init__(self) -> None:
         super().__init__()
         self.plan: dict[str, Any] = dict(DEFRAGMENTATION)
+        self.fits: dict[str, Any] = deepcopy(FRAGMENTATION)
         self.asked: dict[str, Any] = {}
         self.paths: list[str] = []
 
     def _route(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
         if path == "/v1/fragmentation":
-            return ok({**FRAGMENTATION, "pool": request.url.params.get("pool")})
+            return ok({**self.fits, "pool": request.url.params.get("pool")})
         if not path.startswith("/v1/defragmentations"):
             return super()._route(request)
         self.paths.append(f"{request.method} {path}")

@@ -319,7 +319,9 @@ class PlanMachines(Response):
     step_source: StepSource | None = Field(None, description="of `computing_ms`")
     network: PlanNetwork
     machines: int | None = Field(
-        None, description="such machines that are to be had there now, 64 at most; null: its provider tells no number"
+        None,
+        description="such machines that are to be had there now, 64 at most, or 1,024 where bounds on switches or "
+        "racks are asked for; null: its provider tells no number",
     )
     why_not: str | None = Field(None, description="why not all of them are to be had now; null: they are")
     price_per_hour: MicroUsd | None = Field(None, description="null where they are not to be had")

@@ -21,6 +21,7 @@ from app.core.model.merge import MergeMode
 from app.core.model.node import Tier
 from app.core.policies import policy_names
 from app.core.policy import AllpassRules
+from app.core.topology import SwitchRule
 from app.errors import InvalidInput
 from app.plugins import FoundProvider, read_sections
 
@@ -194,6 +195,11 @@ class Settings(BaseSettings):
     )
     defrag_moves: int = Field(20, ge=1, le=10_000, description="Most moves of one that begins by schedule")
     defrag_moves_at_once: int = Field(2, ge=1, le=100, description="Of its moves, how many may be under way")
+    gang_switches: SwitchRule = Field(
+        SwitchRule.FEWEST,
+        description="How the switches of a job on several machines are chosen: fewest (one that holds all, else as few "
+        "racks and switches as can be), or literal (Algorithm 2 of the SpotGPU paper as printed)",
+    )
     pressure_horizon_s: float = Field(1800.0, gt=0, description="How far ahead deadlines press")
     tick_s: float = Field(60.0, description="Longest time between two decisions")
     ticks_keep_days: int = Field(

@@ -16,7 +16,7 @@ from app.api.once import answer_once, first_answer
 from app.api.requests import DefragmentationId, IdempotencyHeader, known_id
 from app.api.views import instant, instant_or_none
 from app.core.defragmentation import Goal, PlannedRelease
-from app.db.defragmentation.defragmentations import DefragRow
+from app.db.defragmentation.defragmentations import DefragRow, held_of
 from app.services.defragmentation.ask_defragmentation import (
     ask_defragmentation,
     call_off_defragmentation,
@@ -158,9 +158,11 @@ def _view(shown: ShownDefragmentation) -> wire.Defragmentation:
 
 
 def _counts(found: Mapping[str, Any]) -> dict[str, Any]:
+    names: Mapping[str, str] = found.get("names") or {}
     return {
         **{name: found.get(name) for name in ("nodes", "occupied", "least", "settled")},
         "left_alone": found.get("left_alone") or {},
+        "held": {job_id: [names.get(one, one) for one in its] for job_id, its in held_of(found).items()},
     }
 
 
@@ -178,6 +180,7 @@ def _release(
         costs=max(0, release.cost_micros),
         pause_s=release.pause_ms / 1000,
         paused_s=sum(measured) / 1000 if measured else None,
+        for_job_id=release.for_job_id,
         steps=[
             wire.DefragStep(
                 job_id=step.job_id,

@@ -39,6 +39,7 @@ async def get(caller: Reader, context: ContextOf, pool: PoolAsked = None) -> wir
         gpus=found.gpus,
         free_gpus=found.free_gpus,
         switches=found.switches,
+        racks=found.racks,
         requests=[wire.RequestFit(gpus=one.gpus, cpus=one.cpus, **_room(one.room)) for one in found.requests],
         gangs=[
             wire.GangFit(
@@ -46,6 +47,8 @@ async def get(caller: Reader, context: ContextOf, pool: PoolAsked = None) -> wir
                 host_gpus=one.host_gpus,
                 host_cpus=one.host_cpus,
                 blocked_by_switch=one.room.for_switch,
+                fitting_in_rack=None if one.in_rack is None else one.in_rack.fitting,
+                blocked_by_rack=None if one.in_rack is None else one.in_rack.for_switch,
                 **_room(one.room),
             )
             for one in found.gangs

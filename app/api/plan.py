@@ -28,7 +28,7 @@ from app.core.throughput import Throughput
 from app.db.learning.calibrations import newest_calibrations, step_rows
 from app.db.offers.price_lists import dated_prices
 from app.db.pools.spot_shares import shares_now
-from app.db.reading.plannable import plannable_offers
+from app.db.reading.plannable import MOST_APART, MOST_OF_A_KIND, plannable_offers
 from app.services.jobs.plan_job import PROFILE, JobPlan, Mend, plan_job
 from app.services.jobs.see_sites import see_sites
 
@@ -58,8 +58,11 @@ async def ask_plan(
     now_ms = context.clock.now_ms()
     async with context.database.transaction() as connection:
         max_age_ms = context.settings.offers_gone_after_ms
-        listed = await plannable_offers(connection, caller.project_id, now_ms=now_ms, max_age_ms=max_age_ms)
-        sites = await see_sites(connection, listed, body.network_gbits)
+        most = MOST_OF_A_KIND if body.most_per_switch is body.most_per_rack is None else MOST_APART
+        listed = await plannable_offers(
+            connection, caller.project_id, now_ms=now_ms, max_age_ms=max_age_ms, most_of_a_kind=most
+        )
+        sites = await see_sites(connection, listed, body.network_gbits, context.settings.gang_switches)
         steps = await step_rows(connection, caller.project_id)
         known = Calibrations(await newest_calibrations(connection, caller.project_id))
         lists, shares = await dated_prices(connection), await shares_now(connection)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from allpass.wire.plan import MemoryRange, PlanLayout, PlanMachines, PlanNetwork
+from allpass.wire.plan import MemoryRange, PlanLayout, PlanMachines, PlanNetwork, PlanSwitch
 from app.core.machine_options import MachineOption
 from app.core.memory import Range, Training
+from app.core.topology import entropy
 from app.services.jobs.plan_machines import MachinesPlan
 
 
@@ -52,6 +53,11 @@ def _machines(option: MachineOption) -> PlanMachines:
         cost=None if option.cost is None else option.cost.micros,
         in_time=option.in_time,
         steps_in_time=option.steps_in_time,
+        switches=[
+            PlanSwitch(rack=rack, switch=switch, machines=count)
+            for (rack, switch), count in sorted(option.under.items(), key=lambda one: (-one[1], one[0]))
+        ],
+        entropy=entropy(option.under.values()),
     )
 
 

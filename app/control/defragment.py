@@ -33,9 +33,12 @@ from app.core.defragmentation import (
     plan_for,
 )
 from app.core.defragmentation.execution import MOST_TRIES
+from app.core.gangs import is_gang
 from app.core.layout import Layout
 from app.core.model.health import Chore
+from app.core.model.job import PLACEABLE_JOB_STATES
 from app.core.model.plan import Migrate, MoveOut
+from app.core.model.snapshot import NodeView, Snapshot
 from app.db.connection import Connection
 from app.db.decisions.snapshots import Memory
 from app.db.defragmentation.defragmentations import (
@@ -50,6 +53,7 @@ from app.db.defragmentation.defragmentations import (
 from app.db.defragmentation.fleet import moves_now
 from app.db.moves.planned_moves import open_move_of_job
 from app.errors import Fenced, Unavailable
+from app.services.defragmentation.give_back import give_back, idle_parts
 from app.services.defragmentation.release_emptied import release_emptied
 from app.services.defragmentation.see_fleet import see_fleet
 from app.services.defragmentation.show import found_of
@@ -70,9 +74,9 @@ class _Round:
 
 
 class Defragmenter:
-    """One per control process. `kept_hosts`: those that are kept for jobs on several machines."""
+    """One per control process. `kept_hosts`: those that are kept for jobs on several machines, by whose they are."""
 
-    def __init__(self, context: ControlContext, kept_hosts: Callable[[], frozenset[str]]) -> None:
+    def __init__(self, context: ControlContext, kept_hosts: Callable[[], Mapping[str, str]]) -> None:
         self._context, self._kept_hosts = context, kept_hosts
         self._next_ms: dict[Goal, int] = {}
         self._failures: dict[str, int] = {}
@@ -101,10 +105,13 @@ class Defragmenter:
 
     async def _see(self) -> SeenFleet:
         context = self._context
-        now_ms, kept = context.clock.now_ms(), self._kept_hosts()
-        traits, memory = context.traits(), self._memory
         return await see_fleet(
-            context.database, context.settings, now_ms=now_ms, traits=traits, kept=kept, memory=memory
+            context.database,
+            context.settings,
+            now_ms=context.clock.now_ms(),
+            traits=context.traits(),
+            kept_hosts=self._kept_hosts(),
+            memory=self._memory,
         )
 
     async def _begin_by_schedule(self, goal: Goal) -> None:
@@ -171,9 +178,10 @@ class Defragmenter:
         await self._each(now, changed, note)
         releases.update(now.releases)
         todo = await asyncio.to_thread(
-            next_steps, list(releases.values()), now.packing, self._deciding(row, now.now_ms)
+            next_steps, list(releases.values()), now.packing, self._deciding(row, now.seen.snapshot)
         )
         await self._drop(now, todo)
+        await self._give_back(now, todo)
         await self._release(now, todo)
         await self._begin(now, todo)
         releases.update(now.releases)
@@ -188,10 +196,11 @@ class Defragmenter:
         caught = {position: caught_up(one, packing, known, now_ms) for position, one in releases.items()}
         return _Round(row, seen, packing, caught, now_ms)
 
-    def _deciding(self, row: DefragRow, now_ms: int) -> Deciding:
+    def _deciding(self, row: DefragRow, seen: Snapshot) -> Deciding:
         at_once = self._context.settings.defrag_moves_at_once
         planned_ms = row.asked_ms if row.planned_ms is None else row.planned_ms
-        return Deciding(row.goal, planned_ms, now_ms, at_once, row.cancelled_ms is not None)
+        waiting = frozenset(job.job_id for job in seen.jobs if is_gang(job) and job.state in PLACEABLE_JOB_STATES)
+        return Deciding(row.goal, planned_ms, seen.now_ms, at_once, row.cancelled_ms is not None, waiting)
 
     async def _drop(self, now: _Round, todo: NextSteps) -> None:
         async def drop(connection: Connection, release: PlannedRelease) -> None:
@@ -214,6 +223,17 @@ class Defragmenter:
                 now.releases[over.position] = over
 
         await self._each(now, [now.releases[position] for position in todo.emptied], release)
+
+    async def _give_back(self, now: _Round, todo: NextSteps) -> None:
+        left = [now.releases[position] for position in todo.left]
+        parts = [(node, release) for release in left for node in idle_parts(now.seen, release)]
+
+        async def act(connection: Connection, part: tuple[NodeView, PlannedRelease]) -> None:
+            node, release = part
+            why = f"{release.name} is vacated for {release.for_job_id}"
+            await give_back(connection, self._context.ids, node, why, now_ms=now.now_ms)
+
+        await each(self._context, Chore.DEFRAG, parts, act, named=lambda part: part[0].node_id)
 
     async def _begin(self, now: _Round, todo: NextSteps) -> None:
         told = f"defragmentation {now.row.id}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -53,14 +53,14 @@ class GangPlacer:
         self._config = policy_config(context.settings)
         self._rests: dict[str, tuple[int, int]] = {}  # by job: how often in a row, and until when it rests
         self._stays: dict[str, tuple[int, int]] = {}  # the same of those that train, and would have moved
-        self.kept_hosts: frozenset[str] = frozenset()  # for jobs that have waited long
+        self.kept_hosts: Mapping[str, str] = {}  # for jobs that have waited long, by whose they are
         self.lacking: tuple[LackingGang, ...] = ()  # for which others could leave
         self.wake_at_ms: int | None = None
 
     async def place(self, seen: Observation, asides: Sequence[SetAside] = ()) -> Observation:
         """The world without jobs on several machines, and without what is theirs. What fails of it is this chore's
         alone: then they wait, and no policy sees them either. `asides`: what others leave for some of them."""
-        self.wake_at_ms, self.kept_hosts, self.lacking = None, frozenset(), ()
+        self.wake_at_ms, self.kept_hosts, self.lacking = None, {}, ()
         gangs = [job for job in seen.snapshot.jobs if is_gang(job)]
         waiting = {job.job_id for job in gangs if job.state in PLACEABLE_JOB_STATES}
         training = {job.job_id for job in gangs} - waiting
@@ -93,6 +93,7 @@ class GangPlacer:
             domains=domains,
             asides=asides,
             config=self._config,
+            rule=context.settings.gang_switches,
         )
         gathered = await asyncio.to_thread(self._gather, snapshot, gangs, known)
         self.wake_at_ms, self.kept_hosts = gathered.wake_at_ms, gathered.kept_hosts

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from app.control.context import ControlContext, as_ms
@@ -85,8 +86,8 @@ class ControlLoop:
         self._woken = asyncio.Event()
 
     @property
-    def kept_hosts(self) -> frozenset[str]:
-        """Hosts of pools that are kept for jobs on several machines."""
+    def kept_hosts(self) -> Mapping[str, str]:
+        """Hosts of pools that are kept for jobs on several machines, by whose they are."""
         return self._gangs.kept_hosts
 
     def request(self, trigger: str) -> None:
@@ -255,7 +256,7 @@ class ControlLoop:
         await want_images(self._context, plan.images)
         await in_batches(self._context, Chore.TELL, plan.waiting, set_wait_reasons, at_once=_WAITING_AT_ONCE)
         await self._lender.follow(snapshot, plan)
-        gangs, closed = self._gangs, self._gangs.kept_hosts | self._vacated.closed
+        gangs, closed = self._gangs, frozenset(self._gangs.kept_hosts) | self._vacated.closed
         await self._evictor.follow(snapshot, plan, self._lender.helped, gangs.lacking, closed)
         if decided.plan.actions or self._is_due(now_ms):
             stored = await self._records.keep(

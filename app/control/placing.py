@@ -224,7 +224,9 @@ class Placing:
             raise
         self._nodes += rented
         nodes = [node.node_id for node in rented]
-        told = {"node_ids": nodes, "offers": [offer.key for offer in action.offers]}
+        told: dict[str, object] = {"node_ids": nodes, "offers": [offer.key for offer in action.offers]}
+        if action.chosen_by is not None:
+            told["switches_chosen_by"] = action.chosen_by
         self.tell(job.job_id, Event("node_rented", action.reason, told))
 
     def _placeable(self, job_id: str) -> PlacedJob:

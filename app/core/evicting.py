@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from app.core import queue
 from app.core.board import Board
@@ -30,6 +31,7 @@ from app.core.eviction import (
     pool_habits,
 )
 from app.core.eviction.words import gpu_seconds
+from app.core.gang_sites import domain_of
 from app.core.gangs import LackingGang
 from app.core.host_spaces import HostSpace
 from app.core.market import is_for, offer_fits
@@ -40,6 +42,7 @@ from app.core.model.pool import JOINED
 from app.core.model.snapshot import JobView, NodeView
 from app.core.policies.placement import Fleet
 from app.core.set_aside import SetAside
+from app.core.topology import Seats
 
 _MOST_AT_ONCE = 20  # of one decision; the next one follows when they have been asked
 _MOST_OF_A_PROJECT = 20
@@ -240,13 +243,16 @@ class _Search:
         need, gpus = job.resources.nodes, job.resources.nodes * job.resources.gpus_min
         free = [one for one in gang.offers if (one.region, one.gpu_type) == (pool, kind) and one.provider == JOINED]
         free = [one for one in free if one.host not in self._closed - gang.kept_hosts]
+        seats = Seats(job.most_under_one.by_level)
+        free = [one for one in free if seats.take(domain_of(one.host, gang.domains))]
         if len(free) >= need:
             return None  # it waits for something else
         with_room, on = {one.host for one in free}, dict[str, _Option]()
         for one in sorted(options, key=lambda one: one.rank):
             if one.aside.place not in with_room:  # of a host of which a part is reserved there are two
                 on.setdefault(one.aside.place, one)
-        taken = list(on.values())[: need - len(free)]
+        beside = (one for place, one in on.items() if seats.take(domain_of(place, gang.domains)))
+        taken = list(islice(beside, need - len(free)))
         hourly = sum(one.price_per_hour.micros for one in free) + sum(one.hourly_micros for one in taken)
         freed = sum(run.gpus for one in taken for run in one.runs)
         if len(free) + len(taken) < need or not job.caps.allows_hourly(hourly):

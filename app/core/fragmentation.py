@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
 class FreeRoom:
-    """What is free on a node, and the switch it is under."""
+    """What is free on a node, the switch it is under, and the rack it is in."""
 
     node_id: str
     gpus: int
     cpus_milli: int
     switch: str = ""
+    rack: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,11 @@ def gangs_that_fit(rooms: Sequence[FreeRoom], gpus: int, node_gpus: int, node_cp
     fitting = sum(count // each for count in by_switch.values())
     left = sum(count % each for count in by_switch.values())
     return StrandedRoom(fitting, pieces.for_gpus, pieces.for_cpus, left * node_gpus)
+
+
+def gangs_in_racks(rooms: Sequence[FreeRoom], gpus: int, node_gpus: int, node_cpus_milli: int) -> StrandedRoom:
+    """The same, each gang in one rack, under any of its switches; `for_switch`: too few are free in their rack."""
+    return gangs_that_fit([replace(room, switch=room.rack) for room in rooms], gpus, node_gpus, node_cpus_milli)
 
 
 def _by_switch(rooms: Sequence[FreeRoom], gpus: int, cpus_milli: int) -> Mapping[str, int]:

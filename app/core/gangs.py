@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from app.core import queue
 from app.core.billing import first_unit
@@ -22,16 +23,16 @@ from app.core.gang_moves import Stay, hourly
 from app.core.gang_sites import (
     GangRental,
     Site,
+    by_switches,
     cheapest,
     domain_of,
     has_room,
     machines_in_words,
     site_of,
-    tightest,
     why_not_all,
 )
 from app.core.market import is_for, offer_fits
-from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.core.model.job import ANY_NUMBER, PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import NodeState
 from app.core.model.offer import Offer
 from app.core.model.plan import AssignGang, Demote, GangPlace, ProvisionGang, Release
@@ -40,7 +41,7 @@ from app.core.policies.reasons import duration
 from app.core.policy import PolicyConfig
 from app.core.roofline import is_as_fast
 from app.core.set_aside import SetAside, less
-from app.core.topology import Domain, complete_nested, spread
+from app.core.topology import Domain, Seats, SwitchRule, choose, spread
 
 MOST_PLACED = 100  # jobs that machines are looked for in one decision: who comes after them comes in the next
 MOST_NODES = 64  # of one job, whatever its row says
@@ -71,11 +72,13 @@ class GangNode:
 @dataclass(frozen=True, slots=True)
 class LackingGang:
     """A job that waits for machines, has none, and could not have all of them. `offers`: own hosts that have room for
-    one of its machines now, each once at each site. `kept_hosts`: of those that are kept for jobs, its own."""
+    one of its machines now, each once at each site. `kept_hosts`: of those that are kept for jobs, its own. `domains`:
+    rack and switch of own hosts, by their id, for one that may not have all under one."""
 
     job: JobView
     offers: tuple[Offer, ...] = ()
     kept_hosts: frozenset[str] = frozenset()
+    domains: Mapping[str, Domain] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +87,15 @@ class GatheredGangs:
     `waiting`: why others of them wait. `given_up`: those that let go of machines, as not all could be had; one that
     trains stays where it is. `stays`: those that train, for which nothing cheaper was worth a move, with how many
     offers were looked at for that: to look at many again soon would only take time.
-    `kept_hosts`: own hosts, as their offers name them, that are kept for one that has waited long. `lacking`: those for
-    which others could leave. `wake_at_ms`: when to decide anew, though nothing happens."""
+    `kept_hosts`: own hosts, as their offers name them, that are kept for one that has waited long, by whose they are.
+    `lacking`: those for which others could leave. `wake_at_ms`: when to decide anew, though nothing happens."""
 
     snapshot: Snapshot
     claims: tuple[Claim, ...] = ()
     waiting: Mapping[str, str] = field(default_factory=dict)
     given_up: frozenset[str] = frozenset()
     stays: Mapping[str, int] = field(default_factory=dict)
-    kept_hosts: frozenset[str] = frozenset()
+    kept_hosts: Mapping[str, str] = field(default_factory=dict)
     lacking: tuple[LackingGang, ...] = ()
     wake_at_ms: int | None = None
 
@@ -122,17 +125,17 @@ def gather(
     domains: Mapping[str, Domain] | None = None,
     asides: Sequence[SetAside] = (),
     config: PolicyConfig | None = None,
+    rule: SwitchRule = SwitchRule.FEWEST,
 ) -> GatheredGangs:
     """Decide on all jobs on several machines. `rented`: the machines that were rented for them. `resting`: jobs that
     rent nothing before a moment, as they could not have all of theirs. `pools`: of whose hosts some may be kept for who
     has waited for `patience_ms`. `domains`: rack and switch of each own host, by its id; hosts that are not there are
-    taken to be under one. Machines are taken from as few racks and switches as can be (`app.core.topology`). `asides`:
-    what others leave, or have left, for some of these jobs. `config`: what moves are weighed with; None: nobody
-    moves."""
+    taken to be under one. `rule`: which of these machines are taken from (`app.core.topology`). `asides`: what others
+    leave, or have left, for some of these jobs. `config`: what moves are weighed with; None: nobody moves."""
     gangs = [job for job in snapshot.jobs if is_gang(job)]
     if not gangs:
         return GatheredGangs(snapshot)
-    gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms, domains or {}, asides)
+    gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms, domains or {}, asides, rule)
     held = {job_id for run in snapshot.runs for job_id in run.job_ids}
     waiting = [job for job in gangs if job.job_id not in held and job.state in PLACEABLE_JOB_STATES and not job.leaving]
     waiting.sort(key=queue.edf_key)
@@ -162,8 +165,9 @@ class _Gathering:
         patience_ms: int,
         domains: Mapping[str, Domain],
         asides: Sequence[SetAside],
+        rule: SwitchRule = SwitchRule.FEWEST,
     ) -> None:
-        self._seen = snapshot
+        self._seen, self._rule = snapshot, rule
         self._asides = {one.place: one for one in asides}
         self._awaiting = {one.job_id for one in asides}
         self._resting = resting
@@ -295,7 +299,7 @@ class _Gathering:
             offers=tuple(self._for_others()),
         )
         wake_at_ms = min(self._wakes, default=None)
-        given_up, kept = frozenset(self._given_up), frozenset(self._kept_hosts)
+        given_up, kept = frozenset(self._given_up), dict(self._kept_hosts)
         lacking = tuple(self._lacks(job) for job in self._lacking)
         claims, stays = tuple(self._claims), self._stays
         return GatheredGangs(snapshot, claims, self._waiting, given_up, stays, kept, lacking, wake_at_ms)
@@ -313,7 +317,8 @@ class _Gathering:
         for offer in sorted(self._offers, key=lambda one: (one.gpu_count, one.key)):
             if offer.host and not offer.spot_only and self._suits(job, offer):
                 here.setdefault((site_of(offer), offer.host), offer)
-        return LackingGang(job, tuple(here.values()), its)
+        domains = {} if job.most_under_one == ANY_NUMBER else self._domains
+        return LackingGang(job, tuple(here.values()), its, domains)
 
     def _begins(self, job: JobView, own: Sequence[GangNode]) -> bool:
         joins = {one.node_id for one in own if one.joins}
@@ -321,24 +326,32 @@ class _Gathering:
         by_site: dict[Site, list[NodeView]] = {}
         for node in ready:
             by_site.setdefault(site_of(node), []).append(node)
-        whole = [nodes for _, nodes in sorted(by_site.items()) if len(nodes) >= job.resources.nodes]
+        whole = [(nodes, taken) for _, nodes in sorted(by_site.items()) if (taken := self._closest(job, nodes))]
         if not whole or job.not_before_ms > self._seen.now_ms:
             return False
-        cheapest_there = min(whole, key=lambda nodes: min(hourly([node], job) for node in nodes))
-        taken = self._closest(cheapest_there, job.resources.nodes)
+        _, taken = min(whole, key=lambda one: min(hourly([node], job) for node in one[0]))
         count = job.resources.gpus_min
         places = tuple(GangPlace(node.node_id, node.free_gpus[:count]) for node in taken)
         why = f"all of its {len(places)} machines are ready"
         self._claims.append(AssignGang(job.job_id, places, why, versions_of(job, *taken)))
         return True
 
-    def _closest(self, nodes: Sequence[NodeView], number: int) -> list[NodeView]:
-        """So many of them, as close as can be. Neighbours by rank are under one switch."""
+    def _closest(self, job: JobView, nodes: Sequence[NodeView]) -> list[NodeView]:
+        """As many of them as the job needs, as close as can be; none where they are not there. Neighbours by rank are
+        under one switch."""
         by_switch: dict[Domain, list[NodeView]] = {}
         for node in nodes:
-            by_switch.setdefault(domain_of(self._host_of.get(node.node_id, ""), self._domains), []).append(node)
-        taken = complete_nested({switch: len(under) for switch, under in by_switch.items()}, {}, number) or {}
+            by_switch.setdefault(self._domain_of(node), []).append(node)
+        free, number = {switch: len(under) for switch, under in by_switch.items()}, job.resources.nodes
+        taken = choose(self._rule_for(job), free, {}, number, job.most_under_one.by_level) or {}
         return [node for switch in sorted(taken) for node in by_switch[switch][: taken[switch]]]
+
+    def _domain_of(self, node: NodeView) -> Domain:
+        return domain_of(self._host_of.get(node.node_id, ""), self._domains)
+
+    def _rule_for(self, job: JobView) -> SwitchRule:
+        """The paper's knows no bounds."""
+        return self._rule if job.most_under_one == ANY_NUMBER else SwitchRule.FEWEST
 
     def _sites(self, job: JobView, own: Sequence[GangNode]) -> list[Site]:
         """Where it could be: where it has machines already, or any that is on offer."""
@@ -350,7 +363,9 @@ class _Gathering:
         """What is to be rented there so that the job has all; None where that is not to be had."""
         here = [self._nodes[one.node_id] for one in own if site_of(self._nodes[one.node_id]) == site]
         useful = {one.node_id for one in own if one.joins}
-        counts = [node for node in here if node.state in _COMING or self._is_useful(job, node, useful)]
+        seats = Seats(job.most_under_one.by_level)
+        able = (node for node in here if node.state in _COMING or self._is_useful(job, node, useful))
+        counts = [node for node in able if seats.take(self._domain_of(node))]
         missing = job.resources.nodes - len(counts)
         if missing > MOST_NODES:
             return None
@@ -360,11 +375,13 @@ class _Gathering:
         there = [one for one in self._by_site.get(site, ()) if self._suits(job, one) and one.host not in hosts]
         hosts_of = (self._host_of.get(one.node_id, "") for one in counts)
         has = Counter(domain_of(host, self._domains) for host in hosts_of if host)
-        for taken in (tightest(there, has, missing, self._domains), cheapest(there, missing)):
+        by = self._rule_for(job)
+        chosen = by_switches(by, there, has, missing, self._domains, job.most_under_one)
+        for taken, rule in ((chosen, by), (cheapest(there, missing, seats, self._domains), None)):
             hourly = sum(one.price_per_hour.micros for one in (*(taken or ()), *counts))
             if taken and self._may_pay(job, taken, hourly):
                 under = has + Counter(domain_of(one.host, self._domains) for one in taken if one.host)
-                return GangRental(site, tuple(taken), tuple(counts), hourly, spread(under))
+                return GangRental(site, tuple(taken), tuple(counts), hourly, spread(under), rule)
         return None
 
     def _is_useful(self, job: JobView, node: NodeView, joins: Collection[str]) -> bool:
@@ -387,7 +404,8 @@ class _Gathering:
             return
         count = len(best.offers)
         what = f"rents {count} machines at once" if count > 1 else "rents the machine that is missing"
-        self._claims.append(ProvisionGang(job.job_id, best.offers, f"{what}{why}", versions_of(job)))
+        claim = ProvisionGang(job.job_id, best.offers, f"{what}{why}", versions_of(job), chosen_by=best.chosen_by)
+        self._claims.append(claim)
         hosts = {one.host for one in best.offers if one.host}
         if hosts:
             self._offers = [one for one in self._offers if one.host not in hosts]
@@ -408,10 +426,10 @@ class _Gathering:
 
     def _why_not(self, job: JobView) -> str:
         need = job.resources
-        what = machines_in_words(need.nodes, need.gpus_min, need.gpu_type)
+        what = machines_in_words(need.nodes, need.gpus_min, need.gpu_type, job.most_under_one)
         fitting = [one for one in self._offers if offer_fits(need, one) and is_for(job, one)]
         suiting = [one for one in fitting if self._suits(job, one)]
-        why = why_not_all(need.nodes, suiting or fitting, self._networked)
+        why = why_not_all(need.nodes, suiting or fitting, self._networked, job.most_under_one, self._domains)
         return f"waits for {what}: {why}"
 
     def _reserve(self, job: JobView) -> None:
@@ -443,7 +461,9 @@ class _Gathering:
         for offer in self._offers:
             if offer.host in fitting and not offer.spot_only:
                 free[offer.host] = max(free.get(offer.host, 0), offer.shared_gpus)
-        hosts = sorted(fitting, key=lambda host: (-free.get(host, 0), host))[: need.nodes]
+        seats = Seats(job.most_under_one.by_level)
+        ranked = sorted(fitting, key=lambda host: (-free.get(host, 0), host))
+        hosts = list(islice((one for one in ranked if seats.take(domain_of(one, self._domains))), need.nodes))
         hourly = sum(fitting[host].price_per_hour.micros for host in hosts)
         if len(hosts) < need.nodes or not self._may_pay(job, [fitting[host] for host in hosts], hourly):
             return set()

@@ -6,20 +6,23 @@ machines help where a layout spreads what it holds, which the built-in recipe do
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from app.core.exchange import Exchange, Network, Runner, bytes_between
-from app.core.gang_sites import Site, cheapest, site_of
+from app.core.gang_sites import Site, SiteRoom, by_switches, cheapest, domain_of, site_of
 from app.core.machine_layouts import LaidOver, MachineLayouts
 from app.core.memory import Estimate, Training, Verdict, verdict
 from app.core.memory.calibration import Calibration, Calibrations
 from app.core.memory.exact import ExactEstimate
+from app.core.model.job import ANY_NUMBER, MostUnderOne
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import X86_64, Offer
 from app.core.options import VERDICTS, AskedJob
 from app.core.throughput import StepTime, Throughput
+from app.core.topology import Domain, Seats, SwitchRule
 
 MOST_MACHINES = 64  # as of a job's template
 MOST_OPTIONS = 100
@@ -32,12 +35,15 @@ _HOUR_MS = 3_600_000
 class Sites:
     """What is known of where machines reach each other. `networked`: tiers of providers whose machines do, within one
     site; None: nobody has said it yet. `networks`: how fast, as it was measured or stated. `left_gpus`: how many more
-    GPUs the limit of a pool lets be used, by launcher and name."""
+    GPUs the limit of a pool lets be used, by launcher and name. `domains`: rack and switch of own hosts, by their id,
+    which are chosen by `rule`."""
 
     networked: Collection[tuple[str, Tier]] | None = None
     networks: Mapping[Site, Network] = field(default_factory=dict)
     usual: Network = field(default_factory=Network)
     left_gpus: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    domains: Mapping[str, Domain] = field(default_factory=dict)
+    rule: SwitchRule = SwitchRule.FEWEST
 
     def network(self, site: Site) -> Network:
         return self.networks.get(site, self.usual)
@@ -49,7 +55,8 @@ class MachineOption:
     fits, or the one that needs least; `runner`: who can run it so.
 
     `machines`: how many are to be had there now; None: its provider tells no number. `hourly`: of all that are asked
-    for; None where they are not to be had, and `why_not` says why. `computing` is a step without the network.
+    for; None where they are not to be had, and `why_not` says why. `computing` is a step without the network. `under`:
+    how many would be under each switch; empty where nobody says which.
     """
 
     site: Site
@@ -71,6 +78,7 @@ class MachineOption:
     cost: Money | None = None
     in_time: bool | None = None
     steps_in_time: int | None = None
+    under: Mapping[Domain, int] = field(default_factory=dict)
 
     @property
     def gpu_type(self) -> str:
@@ -119,10 +127,12 @@ def options_over(
     calibrations: Calibrations,
     *,
     gpu_count: int | None = None,
+    most: MostUnderOne = ANY_NUMBER,
 ) -> tuple[MachineOption, ...]:
     """On so many machines, the best first: each kind of GPU at each site, at most `MOST_OPTIONS`. A step's sequences
     have to be shared evenly by what a script runs on: it uses as many GPUs of each machine as do; empty where none
-    do. `gpu_count`: only with so many of each machine; the built-in recipe has its own number."""
+    do. `gpu_count`: only with so many of each machine; the built-in recipe has its own number. `most`: how many may be
+    under one switch, and in one rack."""
     here = by_site(offers, sites.networked or ())
     count = gpu_count if wish.own is None else wish.own.gpus
     laying = MachineLayouts(wish, nodes, throughput, calibrations)
@@ -135,7 +145,7 @@ def options_over(
         kinds.add(kind)
         laid = laying.on(kind, sites.network(site))
         if laid is not None:
-            found.append(_option(wish, laid, nodes, (site, memory_bytes, each), here[site], sites))
+            found.append(_option(wish, laid, nodes, (site, memory_bytes, each), here[site], sites, most))
     return tuple(sorted(found, key=lambda option: option.rank)[:MOST_OPTIONS])
 
 
@@ -163,14 +173,20 @@ def _kinds(here: Mapping[Site, tuple[Offer, ...]], gpu_count: int | None) -> Ite
 
 
 def _option(
-    wish: AskedJob, laid: LaidOver, nodes: int, kind: tuple[Site, int, int], offers: Iterable[Offer], sites: Sites
+    wish: AskedJob,
+    laid: LaidOver,
+    nodes: int,
+    kind: tuple[Site, int, int],
+    offers: Iterable[Offer],
+    sites: Sites,
+    most: MostUnderOne,
 ) -> MachineOption:
     site, memory_bytes, count = kind
     runner: Runner = "script" if wish.own is None else "recipe"
     there = [one for one in offers if one.gpu_count >= count and one.gpu_memory_bytes >= memory_bytes]
-    hosts = {one.host for one in there}
-    machines = None if "" in hosts else len(hosts)
-    taken = tuple(cheapest(there, nodes) or ())
+    room = SiteRoom.of({one.host for one in there}, nodes, most, sites.domains)
+    taken = _taken(there, nodes, sites, most)
+    under = Counter(domain_of(one.host, sites.domains) for one in taken if one.host)
     left = sites.left_gpus.get((site[0], site[2])) if site[1] is Tier.OWN else None
     found = MachineOption(
         site=site,
@@ -185,18 +201,25 @@ def _option(
         runner=runner,
         computing=laid.computing,
         exchange=Exchange(bytes_between(wish.model, laid.training, nodes, runner), sites.network(site)),
-        machines=machines,
+        machines=room.free,
         offers=taken,
-        why_not=_why_not(nodes, count, machines, taken, left),
+        why_not=_why_not(nodes, count, room, taken, left),
+        under=under if any(any(domain) for domain in under) else {},
     )
     return _timed(wish, found)
 
 
-def _why_not(nodes: int, count: int, machines: int | None, taken: Collection[Offer], left: int | None) -> str | None:
+def _taken(offers: Collection[Offer], nodes: int, sites: Sites, most: MostUnderOne) -> tuple[Offer, ...]:
+    """What would be rented, as it is decided (`app.core.gangs`)."""
+    rule = sites.rule if most == ANY_NUMBER else SwitchRule.FEWEST
+    chosen = by_switches(rule, offers, {}, nodes, sites.domains, most)
+    return tuple(chosen or cheapest(offers, nodes, Seats(most.by_level), sites.domains) or ())
+
+
+def _why_not(nodes: int, count: int, room: SiteRoom, taken: Collection[Offer], left: int | None) -> str | None:
     """None: all of them are to be had now, as far as their listing says."""
     if not taken:
-        have = "1 such machine is" if machines == 1 else f"{machines} such machines are"
-        return f"{have} free now, of {nodes}"
+        return f"{room.free_in_words()}, of {nodes}"
     if left is not None and nodes * count > left:
         gpus = "1 more GPU" if left == 1 else f"{left} more GPUs"
         return f"the limit of the pool lets {gpus} be used, of {nodes * count}"

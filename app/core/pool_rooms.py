@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.core.fragmentation import FreeRoom, StrandedRoom, gangs_that_fit, requests_that_fit
+from app.core.fragmentation import FreeRoom, StrandedRoom, gangs_in_racks, gangs_that_fit, requests_that_fit
 from app.core.model.pool import JOINED, OwnHost, Pool
 from app.core.pools import free_of, gives, kinds_of, shared_host, used_gpus
 
@@ -26,19 +26,21 @@ class ShapeFit:
 
 @dataclass(frozen=True, slots=True)
 class GangFit:
-    """Of gangs of so many GPUs in hosts of `host_gpus` and `host_cpus`, each gang within one switch."""
+    """Of gangs of so many GPUs in hosts of `host_gpus` and `host_cpus`, each gang within one switch. `in_rack`: each
+    within one rack; None where nobody says any."""
 
     gpus: int
     host_gpus: int
     host_cpus: int
     room: StrandedRoom
+    in_rack: StrandedRoom | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentedPools:
     """`hosts` that take jobs now, with their GPUs that nobody else uses; on `whole` of them all of these are free.
     `switches`: of these hosts, where their labels or those of their pools say it; of each pool, hosts that
-    do not are taken to be under one."""
+    do not are taken to be under one. `racks`: likewise; 0 where nobody says any."""
 
     hosts: int
     whole: int
@@ -47,39 +49,49 @@ class FragmentedPools:
     switches: int
     requests: tuple[ShapeFit, ...]
     gangs: tuple[GangFit, ...]
+    racks: int = 0
 
 
 def fragmented_pools(
-    pools: Iterable[Pool], hosts: Sequence[OwnHost], switches: Mapping[str, str], now_ms: int
+    pools: Iterable[Pool],
+    hosts: Sequence[OwnHost],
+    switches: Mapping[str, str],
+    now_ms: int,
+    racks: Mapping[str, str] | None = None,
 ) -> FragmentedPools:
-    """Of pools that give something now. `switches`: by host; those that are not there have their pool's name."""
+    """Of pools that give something now. `switches`, `racks`: by host; those that are not there have their pool's
+    name."""
+    racks = racks or {}
     known = {pool.name: pool for pool in pools if pool.launcher == JOINED and gives(pool, now_ms)}
     here = [host for host in hosts if host.is_open and host.gpus and host.pool in known]
-    rooms = _within_limits(known, here, _rooms(here, switches), used_gpus(hosts))
+    rooms = _within_limits(known, here, _rooms(here, switches, racks), used_gpus(hosts))
     whole = [host for host in here if all(_is_free(host, kind) for kind in kinds_of(host))]
+    free = [room for _, room in rooms]
+    has_racks = any(host.host_id in racks for host in here)
     return FragmentedPools(
         hosts=len(here),
         whole=len(whole),
         gpus=sum(not gpu.is_busy for host in here for gpu in host.gpus),
         free_gpus=sum(room.gpus for _, room in rooms),
         switches=len({switches.get(host.host_id, host.pool) for host in here}),
-        requests=tuple(
-            ShapeFit(gpus, cpus, requests_that_fit([room for _, room in rooms], gpus, 1000 * cpus))
-            for gpus, cpus in REQUESTS
-        ),
+        requests=tuple(ShapeFit(gpus, cpus, requests_that_fit(free, gpus, 1000 * cpus)) for gpus, cpus in REQUESTS),
         gangs=tuple(
             GangFit(
                 gpus,
                 _HOST_GPUS,
                 _HOST_CPUS,
-                gangs_that_fit([room for _, room in rooms], gpus, _HOST_GPUS, 1000 * _HOST_CPUS),
+                gangs_that_fit(free, gpus, _HOST_GPUS, 1000 * _HOST_CPUS),
+                gangs_in_racks(free, gpus, _HOST_GPUS, 1000 * _HOST_CPUS) if has_racks else None,
             )
             for gpus in GANGS
         ),
+        racks=len({racks.get(host.host_id, host.pool) for host in here}) if has_racks else 0,
     )
 
 
-def _rooms(hosts: Iterable[OwnHost], switches: Mapping[str, str]) -> list[tuple[str, FreeRoom]]:
+def _rooms(
+    hosts: Iterable[OwnHost], switches: Mapping[str, str], racks: Mapping[str, str]
+) -> list[tuple[str, FreeRoom]]:
     """By pool: of each kind of GPU on each host, with the part of its processors that is cut with free GPUs. GPUs of
     two kinds, or of two pools, are in no gang together, so a switch is one for each."""
     found = []
@@ -88,7 +100,8 @@ def _rooms(hosts: Iterable[OwnHost], switches: Mapping[str, str]) -> list[tuple[
             free = len(free_of(host, kind))
             cpus_milli = 1000 * host.cpus * free // len(host.gpus)
             switch = f"{host.pool}/{switches.get(host.host_id, '')}/{kind}"
-            found.append((host.pool, FreeRoom(shared_host(host.host_id, kind), free, cpus_milli, switch)))
+            rack = f"{host.pool}/{racks.get(host.host_id, '')}/{kind}"
+            found.append((host.pool, FreeRoom(shared_host(host.host_id, kind), free, cpus_milli, switch, rack)))
     return found
 
 
@@ -110,7 +123,7 @@ def _within_limits(
         if name in left:
             left[name] -= gpus
         cpus_milli = room.cpus_milli * gpus // room.gpus if room.gpus else 0
-        found.append((name, FreeRoom(room.node_id, gpus, cpus_milli, room.switch)))
+        found.append((name, FreeRoom(room.node_id, gpus, cpus_milli, room.switch, room.rack)))
     return found
 
 

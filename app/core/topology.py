@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import TypeVar
 
 Domain = tuple[str, ...]  # from the top level down, e.g. a rack and a switch in it; empty names where nobody says it
+Bounds = Sequence[int | None]  # by level from the top down: how many may be under one domain of it; None: any number
 K = TypeVar("K", str, Domain)
 
 _MOST_FIRSTS = 16
 _MOST_GROUPS = 16
+
+
+class SwitchRule(StrEnum):
+    """How the switches of a gang are chosen. FEWEST: as few racks and switches as can be (`complete_nested`). LITERAL:
+    the paper's Algorithm 2 as printed (`allocate_literally`), which knows no racks."""
+
+    FEWEST = "fewest"
+    LITERAL = "literal"
 
 
 def entropy(taken: Iterable[int]) -> float:
@@ -45,6 +55,51 @@ def allocate(free_gpus: Mapping[str, int], gpus: int, most_of_one: int | None = 
     return taken
 
 
+class Seats:
+    """What may be taken one by one, where only so many may be under one domain of a level.
+
+    Taken in any order, as many are had as in every other (domains of one level are apart, and within those above), so
+    that whoever is to be preferred is to come first.
+    """
+
+    def __init__(self, most: Bounds, has: Mapping[Domain, int] | None = None) -> None:
+        self._most = most
+        self._taken: Counter[Domain] = Counter()
+        for domain, number in (has or {}).items():
+            self._count(domain, number)
+
+    def has(self, domain: Domain) -> bool:
+        """Whether one more may be under it."""
+        return all(most is None or self._taken[domain[:level]] < most for level, most in enumerate(self._most, start=1))
+
+    def take(self, domain: Domain) -> bool:
+        """Whether one more may be under it; then it is."""
+        if not self.has(domain):
+            return False
+        self._count(domain, 1)
+        return True
+
+    def _count(self, domain: Domain, number: int) -> None:
+        for level in range(1, len(self._most) + 1):
+            self._taken[domain[:level]] += number
+
+
+def choose(
+    rule: SwitchRule,
+    free: Mapping[Domain, int],
+    has: Mapping[Domain, int],
+    missing: int,
+    most: Bounds = (),
+) -> dict[Domain, int] | None:
+    """What this rule takes under each switch so that a gang which `has` something already has `missing` more; None
+    where that much is not there, or not within `most`, which LITERAL does not know."""
+    if missing == 0:
+        return {}
+    if rule is SwitchRule.LITERAL:
+        return allocate_literally(free, missing, has)
+    return complete_nested(free, has, missing, most)
+
+
 def spread(taken: Mapping[Domain, int]) -> float:
     """Of what is taken under each: the entropy of each level, added up. 0.0 where all is under one switch."""
     depth = max(map(len, taken), default=0)
@@ -62,39 +117,55 @@ def domains_of(said: Mapping[str, tuple[str, str]]) -> dict[str, Domain]:
     return {host: (racks.get(switch, "") if switch else rack, switch) for host, (rack, switch) in said.items()}
 
 
-def complete_nested(free: Mapping[Domain, int], has: Mapping[Domain, int], missing: int) -> dict[Domain, int] | None:
+def complete_nested(
+    free: Mapping[Domain, int], has: Mapping[Domain, int], missing: int, most: Bounds = ()
+) -> dict[Domain, int] | None:
     """As `complete`, with what is above switches: what to take under each so that a gang which `has` something already
     has `missing` more. All domains name as many levels. None where that much is not there.
 
     All under one switch where one holds them; else in one rack where one does, which is the one where they are least
     spread; else over as few racks as can be, and in each of them in the same way. Of equal ones that with the least
-    free, ties by name.
+    free, ties by name. `most`: what is free beyond these bounds, with what the gang has, does not count as free.
     """
-    left = {domain: number for domain, number in free.items() if number > 0}
-    if missing < 1 or sum(left.values()) < missing:
+    depth = max(map(len, free), default=0)
+    left = {domain: number for domain, number in _rooms(free, has, depth, most).items() if number > 0}
+    if missing < 1 or sum(_rooms(left, has, 0, most).values()) < missing:
         return None if missing > 0 else {}
-    depth = max(map(len, left))
     for level in range(depth, -1, -1):
-        groups = _by_level(left, level)
+        groups = _rooms(left, has, level, most)
         mine = {domain[:level] for domain, number in has.items() if number > 0}
         fitting = [group for group, number in groups.items() if number >= missing and mine <= {group}]
         if level == depth and fitting:
-            return {min(fitting, key=lambda one: (left[one], one)): missing}
+            return {min(fitting, key=lambda one: (free[one], one)): missing}
         if fitting:
             nearest = sorted(fitting, key=lambda one: (groups[one], one))[:_MOST_GROUPS]
             there, own = _grouped(left, level), _grouped(has, level)
-            tried = [_shared_out(there[group], own.get(group, {}), missing, level + 1) for group in nearest]
+            tried = [_shared_out(there[group], own.get(group, {}), missing, level + 1, most) for group in nearest]
             return min(tried, key=lambda taken: round(spread(Counter(has) + Counter(taken)), 12))
     return None
 
 
-def _shared_out(free: Mapping[Domain, int], has: Mapping[Domain, int], missing: int, level: int) -> dict[Domain, int]:
+def _shared_out(
+    free: Mapping[Domain, int], has: Mapping[Domain, int], missing: int, level: int, most: Bounds
+) -> dict[Domain, int]:
     """Over several domains of this level: how much from each, and then inside of each."""
     taken: dict[Domain, int] = {}
     there, own = _grouped(free, level), _grouped(has, level)
-    for group, number in (complete(_by_level(free, level), _by_level(has, level), missing) or {}).items():
-        taken |= complete_nested(there[group], own.get(group, {}), number) or {}
+    for group, number in (complete(_rooms(free, has, level, most), _by_level(has, level), missing) or {}).items():
+        taken |= complete_nested(there[group], own.get(group, {}), number, most) or {}
     return taken
+
+
+def _rooms(free: Mapping[Domain, int], has: Mapping[Domain, int], level: int, most: Bounds) -> dict[Domain, int]:
+    """How much may be taken under each domain of a level: what is free under it, within the bounds of all levels."""
+    bounds = [(above, bound, _by_level(has, above)) for above, bound in enumerate(most, start=1) if bound is not None]
+    rooms = dict(free)
+    for at in range(max(map(len, free), default=0), level - 1, -1):
+        rooms = _by_level(rooms, at)
+        for above, bound, held in bounds:
+            if above <= at:
+                rooms = {one: max(0, min(room, bound - held.get(one[:above], 0))) for one, room in rooms.items()}
+    return rooms
 
 
 def _by_level(counts: Mapping[Domain, int], level: int) -> dict[Domain, int]:
@@ -157,17 +228,39 @@ def _completed(free: Mapping[K, int], has: Mapping[K, int], missing: int, first:
     return taken
 
 
-def allocate_literally(free_gpus: Mapping[str, int], gpus: int) -> dict[str, int] | None:
-    """The paper's Algorithm 2 as printed, to compare with: the switch that adds the least entropy, again and again.
+def allocate_literally(
+    free_gpus: Mapping[K, int], gpus: int, has: Mapping[K, int] | None = None
+) -> dict[K, int] | None:
+    """The paper's Algorithm 2 as printed: the switch that adds the least entropy, again and again; None where they are
+    not there. `has`: what the gang has already.
 
     It prefers small switches: at each step `p_i` is a share of what is taken so far. Ties by name.
     """
     free = {name: have for name, have in free_gpus.items() if have > 0}
-    taken: dict[str, int] = {}
+    if gpus < 1 or sum(free.values()) < gpus:
+        return None
+    free = _needed(free, has or {}, gpus)
+    held = Counter({name: number for name, number in (has or {}).items() if number > 0})
+    taken: dict[K, int] = {}
     missing = gpus
-    while missing > 0 and free:
-        scores = {name: entropy([*taken.values(), min(have, missing)]) for name, have in free.items()}
-        name = min(scores, key=lambda one: (round(scores[one], 12), one))
+    while missing > 0:
+        name = _least_added(free, held, missing)
         taken[name] = min(free.pop(name), missing)
+        held[name] += taken[name]
         missing -= taken[name]
-    return taken if taken and missing == 0 else None
+    return taken
+
+
+def _least_added(free: Mapping[K, int], held: Mapping[K, int], missing: int) -> K:
+    """Switches with as much free, and as much of the gang, add the same: each such size is looked at once."""
+    sizes = {name: (held.get(name, 0), min(have, missing)) for name, have in free.items()}
+    scores = {size: round(entropy(_grown(held.values(), *size)), 12) for size in set(sizes.values())}
+    return min(free, key=lambda one: (scores[sizes[one]], one))
+
+
+def _grown(held: Iterable[int], before: int, more: int) -> list[int]:
+    """What is held under each switch, once `more` are taken under one that had `before`."""
+    counts = list(held)
+    if before:
+        counts.remove(before)
+    return [*counts, before + more]

@@ -53,6 +53,23 @@ async def test_a_switch_is_what_the_label_of_a_pool_or_host_says(context: ApiCon
     assert (told["switches"], told["gangs"][0]["fitting"], told["gangs"][0]["blocked_by_switch"]) == (2, 0, 128)
 
 
+async def test_gangs_in_one_rack_are_told_where_somebody_says_racks(context: ApiContext, tenant: Tenant) -> None:
+    """Under two switches of one rack there is room for one that no switch holds; a host that names no rack is in that
+    of its switch."""
+    await seed_lab(context, hosts=16, labels={"switch": "s1"})
+    told = (await tenant.http.get("/v1/fragmentation")).json()
+    assert (told["racks"], told["gangs"][0]["fitting_in_rack"]) == (0, None)
+    async with context.database.transaction() as connection:
+        for number in range(16):
+            labels = {"switch": f"s{number % 2}"} | ({"rack": "r1"} if number != 5 else {})
+            of = t.hosts.update().where(t.hosts.c.id == f"host_{number}")
+            await connection.execute(of.values(labels=labels))
+    told = (await tenant.http.get("/v1/fragmentation")).json()
+    gang = told["gangs"][0]
+    assert (told["racks"], told["switches"], gang["fitting"], gang["blocked_by_switch"]) == (1, 2, 0, 128)
+    assert (gang["fitting_in_rack"], gang["blocked_by_rack"]) == (1, 0)
+
+
 async def test_a_pool_that_is_not_there(context: ApiContext, tenant: Tenant) -> None:
     error_of(await tenant.http.get("/v1/fragmentation", params={"pool": "nowhere"}), 404, "not_found")
     assert (await tenant.http.get("/v1/fragmentation")).json()["hosts"] == 0

@@ -155,6 +155,28 @@ async def test_machines_that_are_not_to_be_had_are_told_without_a_price(tenant: 
     )
 
 
+async def test_switches_are_told_and_a_bound_on_them_is_heeded(tenant: Tenant, context: ApiContext) -> None:
+    names = ("host_a", "host_b", "host_c")
+    await listed(context, *(of_host(name) for name in names))
+    async with context.database.transaction() as connection:
+        await add_pool(connection, PoolRow(Pool("lab"), "", {}, T0_MS))
+        for name, switch in zip(names, ("leaf-1", "leaf-2", "leaf-2"), strict=True):
+            row = {"id": name, "pool": "lab", "name": name, "nonce_sha256": name.encode(), "boot_id": ""}
+            row |= {"facts": {}, "joined_ms": 0, "heard_ms": 2**50, "labels": {"switch": switch, "rack": "r1"}}
+            await connection.execute(insert(hosts).values(**row))
+    (found,) = (await planned(tenant, nodes=2)).machines
+    assert [(one.rack, one.switch, one.machines) for one in found.switches] == [("r1", "leaf-2", 2)]
+    (found,) = (await planned(tenant, nodes=2, most_per_switch=1)).machines
+    assert sorted(one.switch for one in found.switches) == ["leaf-1", "leaf-2"]
+    assert found.entropy == pytest.approx(0.693, abs=1e-3)
+    told = await planned(tenant, nodes=2, most_per_rack=1)
+    assert told.chosen_machines is None
+    assert told.machines_reason == (
+        "it fits on 2 machines with 2 x A100 each, on one private network, at most 1 in one rack, which are not to be "
+        "had now: pool lab: 3 such machines are free now, and a job may have 1 of them together, of 2"
+    )
+
+
 async def test_the_limit_of_a_pool_counts_what_is_in_use(tenant: Tenant, context: ApiContext) -> None:
     await listed(context, of_host("a"), of_host("b"))
     async with context.database.transaction() as connection:
@@ -249,6 +271,9 @@ async def test_offers_that_an_older_release_has_listed_do_not_say_whether_they_r
         ({"gpu_type": ""}, "gpu_type"),
         ({"gpu_type": "x" * 41}, "gpu_type"),
         ({"gpu_count": 2}, "gpu_count"),
+        ({"most_per_rack": 2}, "most_per_rack"),
+        ({"nodes": 2, "most_per_switch": 0}, "most_per_switch"),
+        ({"nodes": 4, "most_per_switch": 3, "most_per_rack": 2}, "most_per_switch"),
         ({"network_gbits": 0}, "network_gbits"),
         ({"network_gbits": 1e300}, "network_gbits"),
     ],

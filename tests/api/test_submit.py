@@ -147,6 +147,17 @@ async def test_a_submission_wakes_the_control_loop(tenant: Tenant, context: ApiC
             "template.gpu.max_count",
             "keeps its GPUs: leave out gpu.max_count",
         ),
+        (
+            {"template": {"nodes": 4, "placement": {"most_per_switch": 3, "most_per_rack": 2}}},
+            "template.placement",
+            "most_per_switch (3) is above most_per_rack (2), and a switch is in one rack; say at most 2, or leave",
+        ),
+        (
+            {"template": {"nodes": 4, "placement": {"most_per_switch": 0}}},
+            "template.placement.most_per_switch",
+            "greater than or equal to 1",
+        ),
+        ({"template": {"placement": {"most_per_rack": 1}}}, "template.placement.most_per_rack", "say nodes, or leave"),
         ({"template": {"priority_class": "cheap"}}, "template.priority_class", "'guaranteed' or 'spot'"),
         (
             {"template": {"priority_class": "spot", "placement": {"locked": True}}},

@@ -12,6 +12,7 @@ from sqlalchemy import insert, select, update
 from app.core.model.job import Resources
 from app.core.model.node import ProviderTraits
 from app.core.model.pool import JOINED
+from app.core.topology import SwitchRule
 from app.db import tables as t
 from app.db.connection import Connection
 from app.db.jobs.reads import find_job
@@ -87,9 +88,15 @@ async def test_switches_of_hosts_are_explained_as_their_labels_say_now(gang: Gan
     told = await explained(gang)
     (said,) = [text for text in told if "machines are spread" in text]
     assert "2 under leaf-1, 1 under one that nobody says (entropy 0.64)" in said
+    assert not [text for text in told if "chosen by the rule" in text], "a cloud's machines were rented for it"
     async with world.database.transaction() as connection:
+        chosen = {"switches_chosen_by": "literal"}
+        renting = t.job_events.c.kind == "node_rented"
+        await connection.execute(update(t.job_events).where(renting).values(data=chosen))
         await connection.execute(update(t.hosts).values(labels={"switch": "leaf-1"}))
-    assert "all 3 machines are under switch leaf-1" in await explained(gang)
+    told = await explained(gang)
+    assert "all 3 machines are under switch leaf-1" in told
+    assert [text for text in told if text.startswith("its switches were chosen by the rule literal")]
     async with world.database.transaction() as connection:
         await connection.execute(t.hosts.delete())
     assert any("nobody says" in text for text in await explained(gang)), "hosts that left say nothing"
@@ -144,3 +151,47 @@ async def test_the_loop_takes_hosts_under_one_switch(world: World, *, labelled: 
     await world.decide()
     rented = {node.host for node in await world.rows(t.nodes) if node.rented_for_job_id == job_id}
     assert rented == {f"host_{one}/A100" for one in ("ac" if labelled else "ab")}
+
+
+async def test_the_loop_keeps_machines_apart_as_the_template_says_and_tells_whom_it_keeps_waiting(world: World) -> None:
+    """Three hosts in two racks: two of them for a job of which one may be in a rack; a job on three waits."""
+    own = NetworkedHosts(world.clock, name=JOINED)
+    own.on_offer = world.cloud.on_offer = []
+    world.other_clouds = [own]
+    await world.restart()
+    async with world.database.transaction() as connection:
+        await _add_hosts(
+            connection,
+            {"host_a": "leaf-1", "host_b": "leaf-1", "host_c": "leaf-2"},
+            {"host_a": "r1", "host_b": "r1", "host_c": "r2"},
+        )
+    asked = {"affinity": {"most_per_rack": 1, "most_per_switch": None}, "saves_ms": 1}
+    waits = await world.submit(resources=resources_json(Resources(nodes=3)), deadline_ms=1, **asked)
+    job_id = await world.submit(resources=resources_json(Resources(nodes=2)), deadline_ms=2, **asked)
+    await world.decide()
+    rented = {node.host for node in await world.rows(t.nodes) if node.rented_for_job_id == job_id}
+    assert rented == {"host_a/A100", "host_c/A100"}
+    (told,) = [row.wait_reason for row in await world.rows(t.jobs) if row.id == waits]
+    assert (
+        "at most 1 in one rack: pool lab has 3 of them free now (A100), and a job may have 2 of them together" in told
+    )
+
+
+@pytest.mark.parametrize(("rule", "hosts"), [(SwitchRule.FEWEST, "bc"), (SwitchRule.LITERAL, "ab")])
+async def test_the_loop_chooses_switches_by_the_rule_that_is_set_and_explain_says_which(
+    world: World, rule: SwitchRule, hosts: str
+) -> None:
+    """Algorithm 2 as printed begins with a switch of one host."""
+    world.settings = world.settings.model_copy(update={"gang_switches": rule})
+    own = NetworkedHosts(world.clock, name=JOINED)
+    own.on_offer = world.cloud.on_offer = []
+    world.other_clouds = [own]
+    await world.restart()
+    async with world.database.transaction() as connection:
+        await _add_hosts(connection, {"host_a": "leaf-1", "host_b": "leaf-2", "host_c": "leaf-2", "host_d": "leaf-3"})
+    job_id = await world.submit(resources=resources_json(Resources(nodes=2)), saves_ms=1)
+    await world.decide()
+    rented = [node for node in await world.rows(t.nodes) if node.rented_for_job_id == job_id]
+    assert {node.host for node in rented} == {f"host_{one}/A100" for one in hosts}
+    events = [row for row in await world.rows(t.job_events) if row.kind == "node_rented"]
+    assert [row.data["switches_chosen_by"] for row in events] == [rule.value]

@@ -14,7 +14,7 @@ from app.core.evicting import EvictableRun, Evicting, evict
 from app.core.eviction import Saving
 from app.core.gangs import LackingGang, gather
 from app.core.host_spaces import host_spaces
-from app.core.model.job import Caps, JobState, PriorityClass, Resources, StartRule
+from app.core.model.job import Caps, JobState, MostUnderOne, PriorityClass, Resources, StartRule
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, ProviderTraits, Tier
 from app.core.model.plan import ProvisionGang, Release
@@ -193,6 +193,20 @@ def test_its_quota_holds_for_all_of_its_machines() -> None:
     assert lab.asked(gang(nodes=3)) == Evicting()
     lab.quotas = PoolQuotas.of(lab.pools, [PoolUse("lab", "proj_a", 1)])
     assert lab.asked(gang()) == Evicting()
+
+
+def test_nobody_leaves_for_machines_that_it_may_not_have_together() -> None:
+    """At most one under a switch: the host with room that is under the same switch does not count, nor do its jobs."""
+    domains = {"host_a": ("", "s1"), "host_b": ("", "s1"), "host_c": ("", "s2"), "host_d": ("", "s3")}
+    asks = gang(nodes=3, most_under_one=MostUnderOne(switch=1))
+    lab = Lab().host("a").host("b", 1).host("c", 1, minutes=9).host("d", 1, minutes=9)
+    lacking = (replace(lab.lacking(asks)[0], domains=domains),)
+    assert left(lab.asked(asks, lacking=lacking)) == {
+        "job_g": (["job_c0", "job_d0"], ["host_a/A100", "host_c/A100", "host_d/A100"])
+    }
+    together = (replace(lacking[0], domains={**domains, "host_d": ("", "s2")}),)
+    assert lab.asked(asks, lacking=together) == Evicting()
+    assert gather(lab.seen(asks), (), domains=domains).lacking[0].domains == domains
 
 
 def test_one_that_has_just_begun_is_spared_and_asked_later() -> None:

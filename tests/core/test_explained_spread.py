@@ -7,7 +7,8 @@ import math
 import pytest
 
 from app.core.explaining.facts import Remark
-from app.core.explaining.spread import SeenSeat, met, spread_of
+from app.core.explaining.spread import SeenSeat, bound_of, chosen_by, met, spread_of
+from app.core.model.job import ANY_NUMBER, MostUnderOne
 
 
 def told(*switches: str | None, ways: tuple[int | None, ...] = ()) -> list[Remark]:
@@ -59,3 +60,29 @@ def test_the_slowest_and_the_fastest_way_are_named() -> None:
     assert said[0].data == {"network_bits_per_s": {"1": 9_400_000_000, "2": 100_000, "3": 23_100_000_000}}
     assert met({2: 10**9}) == ", machine 2 reached machine 0 at 1.0 Gbit/s"
     assert met({}) == ""
+
+
+def test_what_it_asks_for_is_told_and_whether_labels_have_changed_since() -> None:
+    seats = [SeenSeat(rank, f"leaf-{rank // 2}", None, "r1") for rank in range(4)]
+    assert list(bound_of(seats, ANY_NUMBER)) == list(bound_of(seats[:1], MostUnderOne(1, 1))) == []
+    (kept,) = bound_of(seats, MostUnderOne(switch=2))
+    assert kept.text == "it asks for at most 2 under one switch"
+    assert kept.data == {"most_per_rack": None, "most_per_switch": 2, "is_within": True}
+    (broken,) = bound_of(seats, MostUnderOne(3, 1))
+    assert broken.text == (
+        "it asks for at most 1 under one switch and 3 in one rack, and now 2 are under leaf-0 and 4 are in r1: labels "
+        "have changed since it began"
+    )
+    (cloud,) = bound_of([SeenSeat(rank, None, None) for rank in range(2)], MostUnderOne(switch=1))
+    assert "2 are under one that nobody says" in cloud.text
+
+
+def test_the_rule_by_which_switches_were_chosen_is_named() -> None:
+    """Also one of another release."""
+    assert chosen_by("literal").text == (
+        "its switches were chosen by the rule literal (ALLPASS_GANG_SWITCHES): Algorithm 2 of the SpotGPU paper: again "
+        "and again the one that adds the least entropy"
+    )
+    assert "one that holds all" in chosen_by("fewest").text
+    assert chosen_by("newer").text == "its switches were chosen by the rule newer (ALLPASS_GANG_SWITCHES)"
+    assert chosen_by("newer").data == {"chosen_by": "newer"}

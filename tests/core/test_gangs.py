@@ -184,7 +184,7 @@ def pool_of(*hosts: str, gpus: int = 1, most_gpus: int | None = None, **changes:
 def kept_for(job_g: JobView, pool: EmptyPool, *offers: Offer, others: tuple[JobView, ...] = ()) -> set[str]:
     gathered = gather(seen(jobs=[job_g, *others], offers=offers), (), pools=[pool])
     assert gathered.claims == ()
-    assert not {one.host for one in gathered.snapshot.offers} & gathered.kept_hosts
+    assert not {one.host for one in gathered.snapshot.offers} & set(gathered.kept_hosts)
     return {host.partition("/")[0] for host in gathered.kept_hosts}
 
 
@@ -198,7 +198,7 @@ def test_as_many_hosts_as_it_needs_are_kept_for_one_that_has_waited_long() -> No
     assert kept_for(job_g, pool, of_host("c", 1)) == {"c", "a"}
     assert kept_for(job_g, pool, of_host("b", 2), of_host("d", 1)) == {"b", "d"}
     soon = gather(seen(jobs=[replace(job_g, submitted_ms=LONG_AGO + 1)], offers=(of_host("b"),)), (), pools=[pool])
-    assert soon.kept_hosts == frozenset() and soon.wake_at_ms == NOW_MS + 1
+    assert soon.kept_hosts == {} and soon.wake_at_ms == NOW_MS + 1
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from app.core.machine_options import MachineOption, Sites, options_over
 from app.core.memory import Training, model_named
 from app.core.memory.calibration import Calibrations
 from app.core.memory.plans import Device, feasible_plans
+from app.core.model.job import MostUnderOne
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.offer import Offer
@@ -55,6 +56,20 @@ def test_the_price_is_of_all_machines_and_each_host_is_one() -> None:
     here, cloud = over(RECIPE, 2, *hosts, in_cloud())
     assert (here.site, here.machines, here.hourly) == (LAB, 3, Money.usd("3"))
     assert (cloud.site, cloud.machines, cloud.hourly) == (EAST, None, Money.usd("8"))
+
+
+def test_what_would_be_taken_is_under_few_switches_or_apart_as_it_is_asked_for() -> None:
+    domains = {"a": ("r1", "s1"), "b": ("r2", "s2"), "c": ("r2", "s2")}
+    sites = replace(SITES, domains=domains)
+    hosts = tuple(of_host(host, usd=price) for host, price in (("a", "1"), ("b", "2"), ("c", "3")))
+    (close,) = over(RECIPE, 2, *hosts, sites=sites)
+    assert (close.under, close.hourly) == ({("r2", "s2"): 2}, Money.usd("5"))
+    (apart,) = over(RECIPE, 2, *hosts, sites=sites, most=MostUnderOne(switch=1, rack=1))
+    assert (apart.under, apart.hourly) == ({("r1", "s1"): 1, ("r2", "s2"): 1}, Money.usd("3"))
+    cloud, here = over(RECIPE, 3, *hosts, in_cloud(), sites=sites, most=MostUnderOne(switch=1))
+    assert here.why_not == "3 such machines are free now, and a job may have 2 of them together, of 3"
+    assert cloud.why_not is not None and cloud.why_not.endswith("nobody says which switches these are under, of 3")
+    assert over(RECIPE, 2, *hosts)[0].under == {}, "nobody says which switch"
 
 
 def test_the_recipe_is_laid_out_as_it_runs_there() -> None:

@@ -59,6 +59,19 @@ def test_hosts_of_two_pools_are_in_no_gang_together_though_they_are_under_one_sw
     assert (found.switches, found.gangs[0].room) == (1, StrandedRoom(0, 0, 0, for_switch=128))
 
 
+def test_what_one_rack_holds_is_counted_beside_what_one_switch_does() -> None:
+    """Nothing is said of racks where nobody says any; hosts that say none are of one of their own."""
+    hosts = [host(f"h{number:02}") for number in range(16)]
+    switches = {one.host_id: f"s{number % 4}" for number, one in enumerate(hosts)}
+    assert fragmented_pools([LAB], hosts, switches, 0).gangs[0].in_rack is None
+    racks = {one.host_id: "r1" for one in hosts}
+    found = fragmented_pools([LAB], hosts, switches, 0, racks)
+    assert (found.racks, found.gangs[0].in_rack) == (1, StrandedRoom(1, 0, 0))
+    del racks["h00"]
+    found = fragmented_pools([LAB], hosts, switches, 0, racks)
+    assert (found.racks, found.gangs[0].in_rack) == (2, StrandedRoom(0, 0, 0, for_switch=128))
+
+
 def test_what_takes_nothing_now_is_not_counted() -> None:
     drains, silent = replace(LAB, name="old", drains_ms=1), replace(host("c"), is_open=False)
     found = fragmented_pools([LAB, drains], [host("a"), host("b", pool="old"), silent], {}, 0)

@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections import Counter
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -13,9 +14,12 @@ from hypothesis import strategies as st
 
 from app.core.topology import (
     Domain,
+    Seats,
+    SwitchRule,
     _completed,
     allocate,
     allocate_literally,
+    choose,
     complete,
     complete_nested,
     domains_of,
@@ -88,6 +92,43 @@ def test_a_bound_on_one_domain_holds(free_gpus: dict[str, int], gpus: int, most:
     taken = allocate(free_gpus, gpus, most_of_one=most)
     assert (taken is None) == (sum(min(have, most) for have in free_gpus.values()) < gpus)
     assert taken is None or max(taken.values()) <= most
+
+
+@given(_switches, st.lists(st.integers(0, 3), max_size=4), st.integers(1, 14))
+def test_algorithm_2_is_the_paper_s_line_by_line(free_gpus: dict[str, int], has: list[int], gpus: int) -> None:
+    """Against the least score of every switch, each time, with nothing left out or remembered."""
+    held = {f"s{number}": count for number, count in enumerate(has)}
+    found = allocate_literally(free_gpus, gpus, held)
+    left, under, taken = dict(free_gpus), Counter(held), Counter[str]()
+    while gpus > sum(taken.values()) and any(left.values()):
+        missing = gpus - sum(taken.values())
+        scores = {
+            name: (round(entropy((under + Counter({name: min(have, missing)})).values()), 12), name)
+            for name, have in left.items()
+            if have
+        }
+        name = min(scores, key=scores.__getitem__)
+        more = min(left.pop(name), missing)
+        under[name] += more
+        taken[name] += more
+    assert found == (dict(taken) if sum(taken.values()) == gpus else None)
+
+
+def test_algorithm_2_is_quick_among_twenty_thousand_switches() -> None:
+    free: dict[Domain, int] = {(f"r{number % 200}", f"s{number}"): 1 + number % 3 for number in range(20_000)}
+    began_s = time.process_time()
+    taken = allocate_literally(free, 64, {("r0", "s0"): 2})
+    assert taken is not None and sum(taken.values()) == 64
+    assert time.process_time() - began_s < 1.5
+
+
+def test_each_rule_by_its_name() -> None:
+    free = {("", "a"): 1, ("", "b"): 8, ("", "c"): 5}
+    assert choose(SwitchRule.FEWEST, free, {}, 13) == {("", "b"): 8, ("", "c"): 5}
+    assert choose(SwitchRule.LITERAL, free, {}, 13) == {("", "a"): 1, ("", "b"): 8, ("", "c"): 4}
+    for rule in SwitchRule:
+        assert choose(rule, free, {}, 0) == {}
+        assert choose(rule, free, {}, 15) is None
 
 
 def test_what_is_missing_comes_from_where_the_gang_is() -> None:
@@ -215,3 +256,69 @@ def test_a_switch_is_in_the_rack_that_most_of_its_hosts_name() -> None:
         "e": ("r3", ""),
         "f": ("", "s2"),
     }
+
+
+# No more than so many under one
+
+_BOUNDS = st.tuples(st.none() | st.integers(1, 4), st.none() | st.integers(1, 4))
+
+
+def _seated(free: dict[Domain, int], has: dict[Domain, int], most: tuple[int | None, ...]) -> Counter[Domain]:
+    seats = Seats(most, has)
+    return Counter(domain for domain, number in free.items() for _ in range(number) if seats.take(domain))
+
+
+@given(DOMAINS, DOMAINS, _BOUNDS, st.randoms(use_true_random=False))
+def test_whoever_takes_a_seat_first_as_many_are_had(
+    free: dict[Domain, int], has: dict[Domain, int], most: tuple[int | None, int | None], chance: Random
+) -> None:
+    every = list(free.items())
+    chance.shuffle(every)
+    assert _seated(free, has, most).total() == _seated(dict(every), has, most).total()
+
+
+@given(DOMAINS, DOMAINS, _BOUNDS, st.integers(1, 10))
+def test_bounds_of_racks_and_switches_hold_and_all_is_found_that_they_allow(
+    free: dict[Domain, int], has: dict[Domain, int], most: tuple[int | None, int | None], missing: int
+) -> None:
+    """With what the gang has already, which may be beyond them: then nothing comes to that."""
+    taken = complete_nested(free, has, missing, most)
+    assert (taken is None) == (_seated(free, has, most).total() < missing)
+    if taken is None:
+        return
+    assert sum(taken.values()) == missing
+    assert all(0 < number <= free[domain] for domain, number in taken.items())
+    for level, bound in enumerate(most, start=1):
+        grown = {domain[:level] for domain in taken}
+        under: Counter[Domain] = Counter()
+        for domain, number in (*taken.items(), *has.items()):
+            under[domain[:level]] += number
+        assert bound is None or all(under[group] <= bound for group in grown)
+
+
+@given(_FLAT, st.integers(1, 9), st.integers(1, 4))
+def test_within_a_bound_no_choice_of_switches_is_less_spread(free: dict[str, int], gpus: int, most: int) -> None:
+    nested, best = complete_nested(_in_one_rack(free), {}, gpus, (None, most)), allocate(free, gpus, most)
+    if nested is None or best is None:
+        assert nested is best
+        return
+    assert entropy(nested.values()) == pytest.approx(entropy(best.values()))
+
+
+@given(DOMAINS, DOMAINS, st.integers(1, 14))
+def test_without_bounds_nothing_changes(free: dict[Domain, int], has: dict[Domain, int], missing: int) -> None:
+    assert complete_nested(free, has, missing, (None, None)) == complete_nested(free, has, missing)
+
+
+def test_a_bound_of_racks_holds_under_one_switch_too() -> None:
+    free: dict[Domain, int] = {("r1", "s1"): 9, ("r2", "s2"): 1}
+    assert complete_nested(free, {}, 2, (1, None)) == {("r1", "s1"): 1, ("r2", "s2"): 1}
+    assert complete_nested(free, {}, 3, (1, None)) is None
+
+
+def test_bounds_among_twenty_thousand_switches_are_no_matter() -> None:
+    free: dict[Domain, int] = {(f"r{number % 200}", f"s{number}"): 1 + number % 3 for number in range(20_000)}
+    began_s = time.process_time()
+    taken = complete_nested(free, {("r0", "s0"): 1}, 60, (2, 1))
+    assert taken is not None and max(taken.values()) == 1
+    assert time.process_time() - began_s < 2.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,14 @@ class OnePlan(FakeService):
     def __init__(self) -> None:
         super().__init__()
         self.plan: dict[str, Any] = dict(DEFRAGMENTATION)
+        self.fits: dict[str, Any] = deepcopy(FRAGMENTATION)
         self.asked: dict[str, Any] = {}
         self.paths: list[str] = []
 
     def _route(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
         if path == "/v1/fragmentation":
-            return ok({**FRAGMENTATION, "pool": request.url.params.get("pool")})
+            return ok({**self.fits, "pool": request.url.params.get("pool")})
         if not path.startswith("/v1/defragmentations"):
             return super()._route(request)
         self.paths.append(f"{request.method} {path}")
@@ -102,6 +104,14 @@ def test_what_would_fit_is_told_with_what_blocks_the_rest(live: OnePlan) -> None
     assert rows["8 GPUs, 128 CPUs"] == ["0", "5", "8", "-"]
     assert rows["128 GPUs in one switch, of 8 with 64 CPUs"] == ["0", "5", "0", "8"]
     assert json.loads(call("fragmentation", "--json").stdout)["pool"] is None
+    assert "in one rack" not in told
+
+
+def test_what_one_rack_would_hold_is_told_where_racks_are_said(live: OnePlan) -> None:
+    for gang in live.fits["gangs"]:
+        gang |= {"fitting_in_rack": 1, "blocked_by_rack": 24}
+    told = " ".join(call("fragmentation").stdout.split())
+    assert "128 GPUs in one rack, of 8 with 64 CPUs 1 5 0 24 a rack" in told
 
 
 async def test_the_clients_ask_the_same(live: OnePlan, monkeypatch: pytest.MonkeyPatch) -> None:

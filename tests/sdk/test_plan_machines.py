@@ -80,6 +80,18 @@ def test_a_line_for_each_site_and_what_a_step_waits_for(live: FakeService) -> No
     ]
 
 
+def test_under_which_switches_they_would_be_is_told_where_somebody_says_it(live: FakeService) -> None:
+    switches = [{"rack": "r1", "switch": "leaf-1", "machines": 3}, {"rack": "", "switch": "", "machines": 1}]
+    live.plan["machines"][0] |= {"switches": switches, "entropy": 0.5623}
+    done = call("--nodes", "4", "--most-per-switch", "3", "--most-per-rack", "3")
+    (asked,) = live.planned
+    assert (asked.most_per_switch, asked.most_per_rack) == (3, 3)
+    assert "switches: 3 under leaf-1 in r1, 1 under one that nobody says (entropy 0.56)" in done.stdout
+    many = [{"rack": "", "switch": f"leaf-{number}", "machines": 1} for number in range(12)]
+    live.plan["machines"][0] |= {"switches": many}
+    assert "1 under leaf-7, 4 under 4 others (entropy" in " ".join(call("--nodes", "12").stdout.split())
+
+
 @pytest.mark.parametrize(
     ("source", "meetings", "told"),
     [
@@ -167,10 +179,12 @@ def test_a_fine_tuning_over_machines_is_planned_as_it_would_run(live: FakeServic
     rows = (f'{{"prompt": "a{number}", "completion": "b"}}\n' for number in range(40))
     Path("rows.jsonl").write_text("".join(rows))
     words = ["finetune", "org/llama-3-8b", "rows.jsonl", "--plan", "--nodes", "2", "--gpu", "A100:4"]
+    words += ["--most-per-rack", "1"]
     done = CliRunner().invoke(cli.app, words)
     assert (done.exit_code, done.stderr) == (0, ""), done.output
     (asked,) = live.planned
     assert (asked.nodes, asked.layout, asked.gpu_type) == (2, OwnLayout(gpus=4), "A100")
+    assert (asked.most_per_rack, asked.most_per_switch) == (1, None)
     assert "would take: 2 x 4x A100, pool lab, $12.00/h for all" in done.stdout
     assert live.jobs == {}
 

@@ -102,6 +102,16 @@ def test_a_sweep_has_a_row_for_each_parameter_set_in_order() -> None:
     assert rows[0].requested.sweep_id == "swp"
 
 
+@pytest.mark.parametrize("field", ["most_per_switch", "most_per_rack"])
+def test_how_many_may_be_under_one_is_asked_of_several_machines(field: str) -> None:
+    asked = {"placement": {field: 2}}
+    assert f'"{field}":2' in _compose({**asked, "nodes": 2}, _app()).stated.affinity
+    why = f"template.placement.{field}: is 2, of a job on several machines, and this one runs on one; say nodes"
+    with pytest.raises(InvalidInput, match=why) as refused:
+        _compose(asked, _app())
+    assert refused.value.param == f"template.placement.{field}"
+
+
 @pytest.mark.parametrize(
     ("field", "template"),
     [

@@ -6,11 +6,14 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from app.core.defragmentation.model import NodeRelease, SearchBounds
+from app.core.defragmentation.gang_room import GangRoom
+from app.core.defragmentation.model import Defragmentation, NodeRelease, SearchBounds
+from app.core.defragmentation.packed_fleet import PackedFleet
 from app.core.defragmentation.packing import Packing, own_cut_fits, pack
 from app.core.defragmentation.packing_bound import least_nodes
-from app.core.defragmentation.planning import cheaper_rent, whole_nodes
+from app.core.defragmentation.planning import cheaper_rent, rooms_for_gangs, whole_nodes
 from app.core.defragmentation.seen_fleet import Goal, SeenFleet
+from app.core.defragmentation.waiting_gangs import waiting_gangs
 from app.core.model.job import PLACEABLE_JOB_STATES
 from app.core.model.snapshot import JobView
 
@@ -52,7 +55,7 @@ class ReleaseStep:
 @dataclass(frozen=True, slots=True)
 class PlannedRelease:
     """A node that is to be vacated, with its steps in their order. `settled_ms`: when a step of it ended last.
-    `begun_ms`: when one began last."""
+    `begun_ms`: when one began last. `for_job_id`: of a job on several machines that waits for this node and others."""
 
     position: int
     node_id: str
@@ -66,6 +69,7 @@ class PlannedRelease:
     state: ReleaseState = ReleaseState.WAITING
     settled_ms: int | None = None
     begun_ms: int | None = None
+    for_job_id: str | None = None
 
     @property
     def touched(self) -> frozenset[str]:
@@ -80,7 +84,8 @@ class PlannedRelease:
 @dataclass(frozen=True, slots=True)
 class DefragPlan:
     """`occupied`: nodes on which something is. `least`: no packing that leaves who stays where they are occupies fewer.
-    `left_alone`: how many jobs stay, by why. `settled`: there is nothing more to find, as far as the search looks."""
+    `left_alone`: how many jobs stay, by why. `settled`: there is nothing more to find, as far as the search looks.
+    `held`: by job on several machines, the nodes that have room for it as they are, beside those that are vacated."""
 
     goal: Goal
     releases: tuple[PlannedRelease, ...]
@@ -90,6 +95,7 @@ class DefragPlan:
     settled: bool
     left_alone: tuple[tuple[str, int], ...]
     names: tuple[tuple[str, str], ...]  # of the nodes that the releases touch
+    held: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def moves(self) -> int:
@@ -97,17 +103,27 @@ class DefragPlan:
 
 
 def plan_for(seen: SeenFleet, goal: Goal, pool: str | None, most_moves: int) -> DefragPlan:
-    """What would be vacated now, by at most so many moves."""
+    """What would be vacated now, by at most so many moves. Where jobs on several machines wait that it would let begin,
+    nothing but that."""
     packing = pack(seen, goal, pool)
     least = _least(packing)
     bounds = SearchBounds(max_moves=most_moves, moves_per_release=min(_MOVES_PER_RELEASE, most_moves))
-    if goal is Goal.POOLS:
+    rooms = _rooms(seen, packing, bounds) if goal is Goal.POOLS else []
+    if rooms:
+        found = Defragmentation(tuple(one for _, releases in rooms for one in releases), settled=False)
+    elif goal is Goal.POOLS:
         found = whole_nodes(packing.nodes, packing.tasks, bounds)
     else:
         now_s = seen.snapshot.now_ms // 1000
         found = cheaper_rent(packing.nodes, packing.tasks, now_s, bounds=bounds, least=least)
-    releases = tuple(_release(number, one, packing, seen) for number, one in enumerate(found.releases))
-    touched = sorted({node for release in releases for node in release.touched})
+    for_whom = {one.node_id: room.wish.job_id for room, releases in rooms for one in releases}
+    releases = tuple(
+        _release(number, one, packing, seen, for_whom.get(one.node_id)) for number, one in enumerate(found.releases)
+    )
+    held = tuple((room.wish.job_id, tuple(packing.nodes[node].id for node in room.held)) for room, _ in rooms)
+    touched = sorted(
+        {node for release in releases for node in release.touched} | {one for _, its in held for one in its}
+    )
     stays = Counter(str(why) for why in packing.stays.values()).most_common(_MOST_CLASSES_OF_STAYS)
     return DefragPlan(
         goal=goal,
@@ -118,7 +134,13 @@ def plan_for(seen: SeenFleet, goal: Goal, pool: str | None, most_moves: int) -> 
         settled=found.settled,
         left_alone=tuple(stays),
         names=tuple((node, packing.names.get(node, node)) for node in touched),
+        held=held,
     )
+
+
+def _rooms(seen: SeenFleet, packing: Packing, bounds: SearchBounds) -> list[tuple[GangRoom, tuple[NodeRelease, ...]]]:
+    waiting = [wishes for wishes in waiting_gangs(seen, packing) if wishes]
+    return rooms_for_gangs(PackedFleet(packing.nodes, packing.tasks), waiting, bounds) if waiting else []
 
 
 def _least(packing: Packing) -> int:
@@ -131,7 +153,9 @@ def _least(packing: Packing) -> int:
     return least_nodes(nodes, [task for task in packing.tasks if task.node_id in sound])
 
 
-def _release(position: int, found: NodeRelease, packing: Packing, seen: SeenFleet) -> PlannedRelease:
+def _release(
+    position: int, found: NodeRelease, packing: Packing, seen: SeenFleet, for_job_id: str | None
+) -> PlannedRelease:
     gpus = {task.id: task.gpus for task in packing.tasks}
     steps = tuple(ReleaseStep(move.task_id, move.source_id, move.target_id, gpus[move.task_id]) for move in found.moves)
     return PlannedRelease(
@@ -144,30 +168,34 @@ def _release(position: int, found: NodeRelease, packing: Packing, seen: SeenFlee
         cost_micros=found.cost_micros,
         pause_ms=sum(step.gpus for step in steps) * seen.habits.cost_ms,
         steps=steps,
+        for_job_id=for_job_id,
     )
 
 
 def is_wanted(seen: SeenFleet) -> bool:
     """Whether a job waits that needs more GPUs of one host, or more such hosts, than any pool has free together, and
-    for which there are enough in all: whole hosts would let it begin."""
+    for which there are enough in all: whole hosts would let it begin. Or one on several machines, which has enough
+    such hosts, and may not have them together."""
     packing = pack(seen, Goal.POOLS)
     free = {node.id: node.gpus for node in packing.nodes}
     for task in packing.tasks:
         free[task.node_id] -= task.gpus
     waiting = [job for job in seen.snapshot.jobs if job.state in PLACEABLE_JOB_STATES and not job.leaving]
-    return any(_is_blocked(job, packing, free) for job in waiting)
+    if any(_is_blocked(job, seen, packing, free) for job in waiting):
+        return True
+    return bool(_rooms(seen, packing, SearchBounds(moves_per_release=_MOVES_PER_RELEASE)))
 
 
-def _is_blocked(job: JobView, packing: Packing, free: dict[str, int]) -> bool:
+def _is_blocked(job: JobView, seen: SeenFleet, packing: Packing, free: dict[str, int]) -> bool:
     gpus, machines = job.resources.gpus_min, job.resources.nodes
-    if gpus * machines < 2:
+    if gpus * machines < 2 or job.job_id in seen.provided:
         return False
     pools: dict[tuple[str, str], list[str]] = {}
     for place_id, place in packing.places.items():
-        if own_cut_fits(place, job, job.resources.gpus_min):
+        if own_cut_fits(place, job, gpus) and seen.kept_for(place_id) in (None, job.job_id):
             pools.setdefault((place.pool.name, place.kind), []).append(place_id)
     for place_ids in pools.values():
-        together = sum(free[one] // gpus for one in place_ids)
+        together = sum(free[one] >= gpus for one in place_ids)
         if together < machines <= len(place_ids) and sum(free[one] for one in place_ids) >= gpus * machines:
             return True
     return False

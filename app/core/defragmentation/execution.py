@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.core.defragmentation.deciding import PlannedRelease, ReleaseStep, StepState
+from app.core.defragmentation.deciding import PlannedRelease, ReleaseState, ReleaseStep, StepState
 from app.core.defragmentation.model import PackedTask
 from app.core.defragmentation.packed_fleet import PackedFleet
 from app.core.defragmentation.packing import Packing
@@ -28,23 +28,27 @@ LEAST_RETURN = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """`at_once`: how many of its moves may be under way. `cancelled`: nothing more begins."""
+    """`at_once`: how many of its moves may be under way. `cancelled`: nothing more begins. `waiting`: jobs that wait,
+    of those on several machines."""
 
     goal: Goal
     planned_ms: int
     now_ms: int
     at_once: int
     cancelled: bool = False
+    waiting: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class NextSteps:
     """`begin`: releases and the indices of their steps. `drop`: why, by position. `emptied`: positions of releases
-    whose node nobody is on."""
+    whose node nobody is on. `left`: of those that are for a job on several machines, where parts of the host that were
+    left have not been given back yet."""
 
     begin: tuple[tuple[PlannedRelease, int], ...] = ()
     drop: Mapping[int, str] = field(default_factory=dict)
     emptied: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,30 +92,36 @@ def _caught_up(step: ReleaseStep, is_there: bool, moves: Mapping[str, MoveNow]) 
 
 
 def next_steps(releases: Sequence[PlannedRelease], packing: Packing, deciding: Deciding) -> NextSteps:
-    """Of releases that are caught up. Those that touch the same nodes follow one another; others go side by side."""
+    """Of releases that are caught up. Those that touch the same nodes follow one another; others go side by side. Where
+    one of those for a job on several machines is dropped, the others would be vacated in vain, and are dropped too."""
     look = _Look(packing, deciding)
     under_way = sum(step.state is StepState.MOVING for release in releases for step in release.steps)
     begin: list[tuple[PlannedRelease, int]] = []
     drop: dict[int, str] = {}
     emptied: list[int] = []
+    left: list[int] = []
     blocked: set[str] = set()
+    in_vain = {one.for_job_id for one in releases if one.state is ReleaseState.DROPPED} - {None}
     for release in sorted(releases, key=lambda one: one.position):
         if release.is_over:
             continue
         if release.touched & blocked and not _has_begun(release) and not deciding.cancelled:
             blocked |= release.touched
             continue
-        found = look.at(release)
+        found = look.at(release, in_vain=release.for_job_id in in_vain)
         if found.why is not None:
             drop[release.position] = found.why
+            in_vain |= {release.for_job_id} - {None}
             continue
         blocked |= release.touched
         if found.is_empty:
             emptied.append(release.position)
+        if found.is_left:
+            left.append(release.position)
         room = max(0, deciding.at_once - under_way)
         begin += [(release, index) for index in found.begin[:room]]
         under_way += len(found.begin[:room])
-    return NextSteps(tuple(begin), drop, tuple(emptied))
+    return NextSteps(tuple(begin), drop, tuple(emptied), tuple(left))
 
 
 def _has_begun(release: PlannedRelease) -> bool:
@@ -123,6 +133,7 @@ class _Found:
     begin: tuple[int, ...] = ()
     why: str | None = None
     is_empty: bool = False
+    is_left: bool = False
 
 
 class _Look:
@@ -135,10 +146,10 @@ class _Look:
         self._node = {node.id: index for index, node in enumerate(packing.nodes)}
         self._task = {task.id: index for index, task in enumerate(packing.tasks) if task.id not in self._wrong}
 
-    def at(self, release: PlannedRelease) -> _Found:
+    def at(self, release: PlannedRelease, *, in_vain: bool = False) -> _Found:
         moving = [step for step in release.steps if step.state is StepState.MOVING]
         failed = next((step for step in release.steps if step.state is StepState.FAILED), None)
-        why = self._given_up(release, failed)
+        why = self._given_up(release, failed) or self._not_for_anybody(release, in_vain=in_vain)
         if why is not None:
             return _Found() if moving else _Found(why=why)
         try:
@@ -151,7 +162,9 @@ class _Look:
             return _Found() if moving or waits else _Found(why=begin.why)
         if others is not None:
             return _Found() if moving else _Found(why=others)
-        return _Found(begin, is_empty=not moving and all(step.state is StepState.DONE for step in release.steps))
+        is_done = not moving and all(step.state is StepState.DONE for step in release.steps)
+        is_left = is_done and self._is_given_back_soon(release)
+        return _Found(begin, is_empty=is_done and not is_left, is_left=is_left)
 
     def _given_up(self, release: PlannedRelease, failed: ReleaseStep | None) -> str | None:
         if failed is not None:
@@ -162,6 +175,22 @@ class _Look:
         if not _has_begun(release) and old_ms > STALE_MS:
             return f"its plan is {duration(old_ms)} old"
         return None
+
+    def _is_given_back_soon(self, release: PlannedRelease) -> bool:
+        """Of a node for a job on several machines: whether a part that was left is not free yet. If it opened before,
+        a small job could have the rest of it."""
+        node = self._node.get(release.node_id)
+        if release.for_job_id is None or node is None or not self._settles(release):
+            return False
+        return self._fleet.nodes[node].gpus < release.gpus
+
+    def _not_for_anybody(self, release: PlannedRelease, *, in_vain: bool) -> str | None:
+        """The job on several machines that it is for begins elsewhere, or could not begin here any more."""
+        if release.for_job_id is None:
+            return None
+        if release.for_job_id not in self._deciding.waiting:
+            return f"{release.for_job_id} does not wait any more"
+        return f"not all that {release.for_job_id} needs could be vacated" if in_vain else None
 
     def _settles(self, release: PlannedRelease) -> bool:
         """Whether something of it has ended so lately that what it left may not be given back yet."""

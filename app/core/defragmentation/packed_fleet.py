@@ -54,6 +54,10 @@ class PackedFleet:
         """Whether there are tasks on `node`, and none of them is locked."""
         return bool(self.on[node]) and not any(self.tasks[task].locked for task in self.on[node])
 
+    def is_sound(self, node: int) -> bool:
+        """Whether what is said of the node makes sense."""
+        return node not in self._broken
+
     def occupied(self) -> list[int]:
         return [node for node, tasks in enumerate(self.on) if tasks and node not in self._broken]
 

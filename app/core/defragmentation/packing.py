@@ -237,7 +237,7 @@ class _Packer:
     def _takes(self, node_id: str, job: JobView, task: PackedTask, fits: dict[_Shape, bool]) -> bool:
         """Whether the node, if it had room, could have the job, at no higher price than where it is. `fits`: what was
         found for hosts of the same shape."""
-        if self._seen.is_kept(node_id):
+        if self._seen.is_shut(node_id):
             return False
         place = self._places.get(node_id)
         if place is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from app.core.defragmentation.ejecting import Ejection
+from app.core.defragmentation.gang_room import GangRoom, GangWish, make_room
 from app.core.defragmentation.model import Defragmentation, NodeRelease, PackedNode, PackedTask, SearchBounds, TaskMove
 from app.core.defragmentation.packed_fleet import PackedFleet
 from app.core.defragmentation.packing_bound import least_nodes
@@ -26,7 +27,32 @@ def whole_nodes(
     Executed in the order given, each move after the one before, no node is over its capacity at any time, also while a
     task is on its source and its target at once. Locked tasks stay, and no empty node becomes occupied.
     """
-    return _plan(PackedFleet(nodes, tasks), bounds, _any_node)
+    return _plan(
+        PackedFleet(nodes, tasks), bounds, lambda fleet, node, begun: _any_node(fleet, node, fleet.log[begun:])
+    )
+
+
+def rooms_for_gangs(
+    fleet: PackedFleet, waiting: Iterable[Sequence[GangWish]], bounds: SearchBounds = _DEFAULT
+) -> list[tuple[GangRoom, tuple[NodeRelease, ...]]]:
+    """Nodes to vacate so that jobs on several machines can begin, the first of them first, each with its releases in
+    their order of execution. No node counts for two of them, and none is filled that counts for one."""
+    found: list[tuple[GangRoom, tuple[NodeRelease, ...]]] = []
+    taken: set[int] = set()
+    for wishes in waiting:
+        room = make_room(fleet, wishes, bounds, taken)
+        if room is None:
+            continue
+        taken |= room.nodes
+        for_whom = f", and {room.wish.job_id} can have its {room.wish.nodes} machines {room.where}"
+        releases = []
+        for node, begun, ended in room.vacated:
+            moved = fleet.log[begun:ended]
+            _, cost_micros, reason = _any_node(fleet, node, moved)
+            moves = tuple(_told(fleet, *one) for one in moved)
+            releases.append(NodeRelease(fleet.nodes[node].id, moves, 0, cost_micros, reason + for_whom))
+        found.append((room, tuple(releases)))
+    return found
 
 
 def cheaper_rent(
@@ -101,8 +127,7 @@ def _told(fleet: PackedFleet, task: int, source: int, target: int) -> TaskMove:
     return TaskMove(moved.id, left.id, reached.id, moved.version, left.version, reached.version)
 
 
-def _any_node(fleet: PackedFleet, node: int, begun: int) -> tuple[int, int, str]:
-    moved = fleet.log[begun:]
+def _any_node(fleet: PackedFleet, node: int, moved: Sequence[tuple[int, int, int]]) -> tuple[int, int, str]:
     gpus = sum(fleet.tasks[task].gpus for task, _, _ in moved)
     cost_micros = sum(fleet.tasks[task].move_cost_micros for task, _, _ in moved)
     freed = fleet.nodes[node]

@@ -9,6 +9,7 @@ from enum import StrEnum
 from app.core.model.node import BillingRule
 from app.core.model.pool import OwnHost, Pool
 from app.core.model.snapshot import Snapshot
+from app.core.topology import Domain
 
 
 class Goal(StrEnum):
@@ -61,7 +62,9 @@ class MoveHabits:
 @dataclass(frozen=True, slots=True)
 class SeenFleet:
     """`held` by run, `facts` by node, `names` of hosts by id. `kept`: nodes, hosts and their places where something is
-    kept for a job that waits."""
+    kept for a job that waits. `kept_hosts`: places of hosts that are kept whole for jobs on several machines, by whose
+    they are: nobody comes there, and whoever is there may leave. `domains`: rack and switch of hosts, by their id.
+    `provided`: jobs on several machines that wait, and have machines, or have others leave for them."""
 
     snapshot: Snapshot
     habits: MoveHabits
@@ -71,7 +74,18 @@ class SeenFleet:
     held: Mapping[str, HeldGpus] = field(default_factory=dict)
     facts: Mapping[str, NodeFacts] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
+    kept_hosts: Mapping[str, str] = field(default_factory=dict)
+    domains: Mapping[str, Domain] = field(default_factory=dict)
+    provided: frozenset[str] = frozenset()
 
     def is_kept(self, place: str) -> bool:
-        """Whether something is kept there, for whoever waits."""
+        """Whether something that is there already is kept for whoever waits."""
         return place in self.kept or place.partition("/")[0] in self.kept
+
+    def is_shut(self, place: str) -> bool:
+        """Whether nobody may come there."""
+        return self.is_kept(place) or place in self.kept_hosts
+
+    def kept_for(self, place: str) -> str | None:
+        """The job on several machines that the host is kept for."""
+        return self.kept_hosts.get(place)

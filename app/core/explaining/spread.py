@@ -8,9 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.explaining.facts import Remark
-from app.core.topology import entropy
+from app.core.model.job import ANY_NUMBER, MostUnderOne
+from app.core.topology import SwitchRule, entropy
 
 _MOST_NAMED = 8
+_RULES = {
+    SwitchRule.FEWEST: "one that holds all, else as few racks and switches as can be",
+    SwitchRule.LITERAL: "Algorithm 2 of the SpotGPU paper: again and again the one that adds the least entropy",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,29 @@ def spread_of(seats: Sequence[SeenSeat]) -> Iterator[Remark]:
     if measured:
         data = {"network_bits_per_s": {str(rank): speed for rank, speed in sorted(measured.items())}}
         yield Remark(f"before its code ran{met(measured)}", data)
+
+
+def bound_of(seats: Sequence[SeenSeat], most: MostUnderOne) -> Iterator[Remark]:
+    """What its template asks for, and whether it is so: labels of hosts can change under a job that runs."""
+    if most == ANY_NUMBER or len(seats) < 2:
+        return
+    beyond = []
+    for bound, names, where in (
+        (most.switch, [seat.switch for seat in seats], "under"),
+        (most.rack, [seat.rack for seat in seats], "in"),
+    ):
+        (name, count) = Counter(names).most_common(1)[0]
+        if bound is not None and count > bound:
+            beyond.append(f"{count} are {where} {name or 'one that nobody says'}")
+    changed = f", and now {' and '.join(beyond)}: labels have changed since it began" if beyond else ""
+    data = {"most_per_rack": most.rack, "most_per_switch": most.switch, "is_within": not beyond}
+    yield Remark(f"it asks for {most.in_words()}{changed}", data)
+
+
+def chosen_by(rule: str) -> Remark:
+    """By which rule its switches were chosen, in the words of its event: another release may have had others."""
+    how = next((f": {words}" for known, words in _RULES.items() if known == rule), "")
+    return Remark(f"its switches were chosen by the rule {rule} (ALLPASS_GANG_SWITCHES){how}", {"chosen_by": rule})
 
 
 def met(measured: Mapping[int, int]) -> str:

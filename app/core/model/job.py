@@ -104,6 +104,29 @@ NO_CAPS = Caps()
 
 
 @dataclass(frozen=True, slots=True)
+class MostUnderOne:
+    """How many machines of a job on several may be under one switch, and in one rack, so that it or its other machines
+    outlive it. None: any number. Of machines of which nobody says it, all count as under one, and in one."""
+
+    rack: int | None = None
+    switch: int | None = None
+
+    @property
+    def by_level(self) -> tuple[int | None, int | None]:
+        """From the top level down, as domains are named (`app.core.topology.Domain`)."""
+        return self.rack, self.switch
+
+    def in_words(self) -> str:
+        """Empty where there is no bound."""
+        told = [(self.switch, "under one switch"), (self.rack, "in one rack")]
+        words = [f"{most} {where}" for most, where in told if most is not None]
+        return f"at most {' and '.join(words)}" if words else ""
+
+
+ANY_NUMBER = MostUnderOne()
+
+
+@dataclass(frozen=True, slots=True)
 class Affinity:
     """Beside whom a job is placed. Labels are written `name=value`; `own` are the job's.
 

@@ -131,13 +131,15 @@ class AssignGang:
 
 @dataclass(frozen=True, slots=True)
 class ProvisionGang:
-    """Rent machines that a job on several lacks: all of these, or none. No policy decides this."""
+    """Rent machines that a job on several lacks: all of these, or none. No policy decides this. `chosen_by`: the rule
+    by which their switches were chosen, where there was something to choose (`app.core.topology`)."""
 
     job_id: str
     offers: tuple[Offer, ...]
     reason: str
     versions: RowVersions
     kind: ActionKind = ActionKind.PROVISION
+    chosen_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

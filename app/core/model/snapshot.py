@@ -9,12 +9,14 @@ from app.core.merging.transfer import IN_TURN, TOGETHER, GainLine
 from app.core.model.budget import Allowance
 from app.core.model.image import ImageView
 from app.core.model.job import (
+    ANY_NUMBER,
     NO_AFFINITY,
     NO_CAPS,
     Affinity,
     Caps,
     JobKind,
     JobState,
+    MostUnderOne,
     PriorityClass,
     Resources,
     StartRule,
@@ -56,6 +58,7 @@ class JobView:
     unreached_offers: frozenset[str] = frozenset()  # whose provider failed in passing when it was asked for them
     not_moved_before_ms: int = 0  # back-off after a move whose target failed
     affinity: Affinity = NO_AFFINITY
+    most_under_one: MostUnderOne = ANY_NUMBER  # of its machines, where it has several
     locked: bool = False  # stays where it is, as long as its machine does
     saves: bool = True  # when it is asked to, as its code says
     never_saves: bool = False  # as earlier jobs of its app did not: it will stay where it starts

@@ -18,6 +18,7 @@ from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.core.model.snapshot import JobView, RunView
 from app.core.predicting import StatedTimes, with_prediction
 from app.core.progress import ProgressRate
+from app.db.jobs.affinities import most_under_one
 from app.db.learning.run_history import RunTimes
 
 # How long after its last failed start (and the back-off that followed) a job rather takes another offer.
@@ -61,6 +62,7 @@ def job_view(row: Row[Any], now_ms: int, not_moved_before_ms: int, usual_image: 
         unreached_offers=frozenset(row.unreached_offers) if remembers else frozenset(),
         not_moved_before_ms=not_moved_before_ms,
         affinity=affinity,
+        most_under_one=most_under_one(row.affinity),
         locked=bool(row.affinity.get("locked")),
         unsaved=row.refused_ms is not None,
         saves=row.saves_ms is not None,

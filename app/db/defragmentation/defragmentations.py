@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Row, delete, func, select, update
+from sqlalchemy import Row, delete, select, update
 from sqlalchemy.dialects.postgresql import insert as insert_new
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -143,16 +143,37 @@ async def open_defragmentations(connection: AsyncConnection) -> list[DefragRow]:
 
 async def vacated_nodes(connection: AsyncConnection, *, since_ms: int) -> set[str]:
     """Nodes, and hosts as their offers name them, of which a move has begun, or has ended, since then, for a
-    defragmentation that goes on: one that was called off vacates nothing more."""
+    defragmentation that goes on: one that was called off vacates nothing more. Of those for a job on several machines
+    all that it is to have, from the first of these moves on until the last is over: it begins on all of them, or on
+    none."""
     of, whole = node_releases.c, defragmentations.c
     rows = await connection.execute(
-        select(of.node_id)
+        select(of.defragmentation_id, of.node_id, of.state, of.begun_ms, of.settled_ms, of.for_job_id, whole.found)
         .join(defragmentations, whole.id == of.defragmentation_id)
-        .where(whole.state.in_(OPEN), whole.cancelled_ms.is_(None), of.ended_ms.is_(None))
-        .where(of.state == ReleaseState.MOVING, func.greatest(of.begun_ms, of.settled_ms) > since_ms)
-        .where(of.begun_ms.is_not(None))
+        .where(whole.state.in_(OPEN), whole.cancelled_ms.is_(None), of.state != ReleaseState.DROPPED)
     )
-    return set(rows.scalars())
+    found: set[str] = set()
+    together: dict[tuple[str, str], list[Any]] = {}
+    for row in rows:
+        if row.for_job_id is not None:
+            together.setdefault((row.defragmentation_id, row.for_job_id), []).append(row)
+        elif row.state == ReleaseState.MOVING and _is_moved_since(row, since_ms):
+            found.add(row.node_id)
+    for (_, job_id), its in together.items():
+        is_open = any(row.state != ReleaseState.FREED for row in its)
+        if is_open and any(_is_moved_since(row, since_ms) for row in its):
+            found |= {row.node_id for row in its} | set(held_of(its[0].found).get(job_id, ()))
+    return found
+
+
+def held_of(found: Mapping[str, Any]) -> dict[str, list[str]]:
+    """By job on several machines, the nodes that have room for it as they are."""
+    held = found.get("held")
+    return {str(job_id): list(map(str, its)) for job_id, its in held.items()} if isinstance(held, Mapping) else {}
+
+
+def _is_moved_since(row: Any, since_ms: int) -> bool:
+    return row.begun_ms is not None and int(max(row.begun_ms, row.settled_ms or 0)) > since_ms
 
 
 async def find_defragmentation(connection: AsyncConnection, row_id: str) -> DefragRow | None:
@@ -204,6 +225,7 @@ def _columns(release: PlannedRelease) -> dict[str, Any]:
         "pause_ms": release.pause_ms,
         "steps": {_LIST: codec.encode(release.steps)},
         "state": release.state,
+        "for_job_id": release.for_job_id,
     }
 
 
@@ -238,5 +260,6 @@ def _release_row(row: Row[Any]) -> ReleaseRow:
         state=ReleaseState(row.state),
         settled_ms=row.settled_ms,
         begun_ms=row.begun_ms,
+        for_job_id=row.for_job_id,
     )
     return ReleaseRow(release, row.ended_ms, row.end_message)

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from app.core.model.job import Affinity
+from app.core.model.job import ANY_NUMBER, Affinity, MostUnderOne
 
 
 def asks_for_labels(row: Row[Any]) -> bool:
@@ -22,6 +22,12 @@ def affinity_of(row: Row[Any]) -> Affinity:
         beside=_labels(row.affinity.get("affinity")),
         apart=_labels(row.affinity.get("anti_affinity")),
     )
+
+
+def most_under_one(asked: Mapping[str, Any]) -> MostUnderOne:
+    """How many of its machines it may have under one switch and in one rack, as its template's `placement` says."""
+    rack, switch = asked.get("most_per_rack"), asked.get("most_per_switch")
+    return ANY_NUMBER if rack is None and switch is None else MostUnderOne(rack, switch)
 
 
 def _labels(given: Mapping[str, str] | None) -> frozenset[str]:

@@ -13,17 +13,11 @@ from app.db.pools.pools import read_pools
 _RACK, _SWITCH = "rack", "switch"  # the labels that say it, of a host or of its pool
 
 
-async def switches_of_hosts(connection: AsyncConnection, only: Collection[str] | None = None) -> dict[str, str]:
-    """By the host's id: what its label `switch` says, else that of its pool. Hosts of which neither says it are left
-    out. `only`: of these hosts."""
-    said = await racks_and_switches(connection, only)
-    return {host_id: switch for host_id, (_, switch) in said.items() if switch}
-
-
 async def racks_and_switches(
     connection: AsyncConnection, only: Collection[str] | None = None
 ) -> dict[str, tuple[str, str]]:
-    """The same, with the label `rack` before: of hosts of which one of the two is said, the other may be empty."""
+    """By the host's id: what its labels `rack` and `switch` say, else those of its pool; of hosts of which one of the
+    two is said, the other may be empty, and those of which neither is are left out. `only`: of these hosts."""
     pools = {row.pool.name: row.labels for row in await read_pools(connection)}
     found = {}
     for host_id, pool, labels in await labels_of_hosts(connection, only):

@@ -19,6 +19,7 @@ from app.db.tables import hosts, offers, provider_states
 from app.db.unreadable import RowReading
 
 MOST_OF_A_KIND = 64  # hosts of one pool that offer the same: more machines no job can have
+MOST_APART = 1_024  # where only so many of them may be under one switch: the first 64 may all be under one
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,13 @@ class Plannable:
 
 
 async def plannable_offers(
-    connection: AsyncConnection, project_id: str, *, now_ms: int, max_age_ms: int, reading: RowReading | None = None
+    connection: AsyncConnection,
+    project_id: str,
+    *,
+    now_ms: int,
+    max_age_ms: int,
+    most_of_a_kind: int = MOST_OF_A_KIND,
+    reading: RowReading | None = None,
 ) -> Plannable:
     """Offers seen within `max_age_ms` that the project may have, by key, with the prices of their pools; of a pool's
     the cheapest of each kind, those with the most memory first. Left out are those of providers that rent nothing now,
@@ -59,7 +66,7 @@ async def plannable_offers(
     few = (
         select(of.provider, of.offer_id, of.offer)
         .join(listed, and_(*same))
-        .where(or_(listed.c.tier != Tier.OWN, listed.c.place <= MOST_OF_A_KIND))
+        .where(or_(listed.c.tier != Tier.OWN, listed.c.place <= most_of_a_kind))
     )
     found: list[Offer] = []
     networked: set[tuple[str, Tier]] = set()

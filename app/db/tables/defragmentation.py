@@ -48,6 +48,7 @@ node_releases = Table(
     Column("cost_micros", MICROS, nullable=False),
     Column("pause_ms", MS, nullable=False),  # expected of its moves, each times its GPUs
     Column("steps", JSONB, nullable=False),  # {"steps": [...]}
+    Column("for_job_id", Text),  # a job on several machines, which waits for this node and others
     Column("state", Text, nullable=False),
     Column("settled_ms", MS),  # when a step ended last
     Column("begun_ms", MS),  # when one began last: nobody new comes to the node for a while after that

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from app.core.defragmentation import MoveHabits, SeenFleet
+from app.core.gangs import is_gang
+from app.core.model.job import PLACEABLE_JOB_STATES
 from app.core.model.node import ProviderTraits
+from app.core.topology import domains_of
 from app.db.connection import Connection
 from app.db.decisions.snapshots import Memory, freeze, read_snapshot
 from app.db.defragmentation.fleet import held_gpus_of_runs, host_names, move_habits, node_facts
@@ -13,7 +16,9 @@ from app.db.engine import Database
 from app.db.jobs.set_asides import nodes_on, set_asides
 from app.db.pools.hosts import seen_hosts
 from app.db.pools.pools import read_pools
+from app.db.pools.switches import racks_and_switches
 from app.db.reservations.kept_gpus import kept_places
+from app.db.runs.members import gang_nodes
 from app.db.standby.standbys import open_standbys
 from app.settings import Settings
 
@@ -24,11 +29,12 @@ async def see_fleet(
     *,
     now_ms: int,
     traits: Sequence[ProviderTraits] = (),
-    kept: frozenset[str] = frozenset(),
+    kept_hosts: Mapping[str, str] | None = None,
     memory: Memory | None = None,
 ) -> SeenFleet:
-    """`kept`: hosts that are kept for jobs, beside what evictions have set aside. Machines that end by themselves soon
-    are not ready in it. `memory`: of whoever looks again and again: what has not changed is not read again."""
+    """`kept_hosts`: places of hosts that are kept for jobs on several machines, by whose they are. Machines that end by
+    themselves soon are not ready in it. `memory`: of whoever looks again and again: what has not changed is not read
+    again."""
     async with database.transaction() as connection:
         await freeze(connection)
         snapshot = await read_snapshot(
@@ -40,7 +46,10 @@ async def see_fleet(
             lifetime_margin_ms=round(settings.lifetime_margin_s * 1000),
             memory=memory,
         )
-        asides = {one.place for one in await set_asides(connection, now_ms=now_ms)}
+        aside_for = {one.place: one.job_id for one in await set_asides(connection, now_ms=now_ms)}
+        asides = frozenset(aside_for)
+        gangs = {job.job_id for job in snapshot.jobs if is_gang(job) and job.state in PLACEABLE_JOB_STATES}
+        rented = await gang_nodes(connection, gangs) if gangs else []
         on_them = await nodes_on(connection, asides) if asides else []
         return SeenFleet(
             snapshot=snapshot,
@@ -50,11 +59,10 @@ async def see_fleet(
             names=await host_names(connection),
             held=await held_gpus_of_runs(connection),
             facts=await node_facts(connection),
-            kept=kept
-            | asides
-            | {one.node_id for one in on_them}
-            | await _lent(connection)
-            | await kept_places(connection),
+            kept=asides | {one.node_id for one in on_them} | await _lent(connection) | await kept_places(connection),
+            kept_hosts=kept_hosts or {},
+            domains=domains_of(await racks_and_switches(connection)) if gangs else {},
+            provided=frozenset({one.job_id for one in rented} | (gangs & set(aside_for.values()))),
         )
 
 

@@ -31,6 +31,7 @@ def found_of(plan: DefragPlan) -> dict[str, Any]:
         "settled": plan.settled,
         "left_alone": dict(plan.left_alone),
         "names": dict(plan.names),
+        "held": {job_id: list(nodes) for job_id, nodes in plan.held},
     }
 
 

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from allpass.wire.deadlines import parse_deadline
 from allpass.wire.jobs import JobRequest, SweepRequest
-from allpass.wire.template import Template
+from allpass.wire.template import Placement, Template
 from app.core import codec
 from app.core.gpu_speeds import GpuSpeeds
 from app.core.model.job import PriorityClass
@@ -149,6 +149,12 @@ def _refuse_what_has_no_effect(template: Template) -> None:
         )
     if template.nodes > 1:
         _refuse_on_several(template)
+    for field in ("most_per_switch", "most_per_rack"):
+        most = getattr(template.placement, field)
+        if most is not None and template.nodes == 1:
+            param = f"template.placement.{field}"
+            why = f"is {most}, of a job on several machines, and this one runs on one; say nodes, or leave it out"
+            raise InvalidInput(f"{param}: {why}", param=param)
     if gpu.is_range and gpu.max_count is not None and gpu.max_count > MOST_GPUS:
         raise InvalidInput(
             f"template.gpu.max_count: {gpu.max_count} are too many: a training that changes its GPUs has at most "
@@ -190,7 +196,7 @@ def _derive(
         start=template.start,
         elastic=template.elastic,
         sharing=template.sharing and template.nodes == 1,  # a training in common is one process's
-        affinity=_json(template.placement.__dict__, "template.placement"),
+        affinity=_json(_said(template.placement), "template.placement"),
         checkpoint_interval_s=template.checkpoint_interval_s or default_interval_s,
         max_cost_micros=_micros(template.caps.max_cost_usd, MAX_COST),
         max_duration_ms=_ms(template.caps.max_duration_s),
@@ -202,6 +208,11 @@ def _derive(
         predicted_step_ms=predicted.step_ms,
         gpu_speeds=None if predicted.speeds is None else codec.dumps(predicted.speeds).decode(),
     )
+
+
+def _said(placement: Placement) -> dict[str, Any]:
+    """Without bounds that nobody asks for."""
+    return {name: value for name, value in placement.__dict__.items() if value is not None}
 
 
 def _resources(template: Template, base_image: str | None, predicted: Predicted) -> str:

@@ -20,6 +20,7 @@ from app.core.memory.parameters import parameters_of
 from app.core.memory.plans import Device, least_memory, remedies
 from app.core.memory.semantics import DEFAULT
 from app.core.memory.training import Method
+from app.core.model.job import MostUnderOne
 from app.core.model.offer import Offer
 from app.core.options import AskedJob, Option, OwnLayout, options_alone, options_for, stated_alone
 from app.core.policies.reasons import duration
@@ -109,7 +110,8 @@ def plan_job(
     machines = None
     if sites is not None:
         there = roomy or tuple(each for each in offers if each.memory_bytes >= (host or 0))
-        question = MachinesQuestion(wish, there, sites, *taught, asked.gpu_type, asked.gpu_count)
+        most = MostUnderOne(asked.most_per_rack, asked.most_per_switch)
+        question = MachinesQuestion(wish, there, sites, *taught, asked.gpu_type, asked.gpu_count, most)
         machines = plan_machines(asked, question, options)
     reason = _why(wish, options) if fits else _why_none(options, alone, gpus) + _left_out(len(known) - len(roomy), host)
     if not fits and nodes == 1 and whole is not None and (way := sharded_way(whole, offers)) is not None:

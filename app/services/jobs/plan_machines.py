@@ -11,6 +11,7 @@ from app.core.machine_options import MOST_MACHINES, MachineOption, Sites, by_sit
 from app.core.memory.architecture import is_known
 from app.core.memory.calibration import Calibrations
 from app.core.memory.training import Training
+from app.core.model.job import ANY_NUMBER, MostUnderOne
 from app.core.model.offer import Offer
 from app.core.options import AskedJob, Option
 from app.core.policies.reasons import duration
@@ -50,6 +51,7 @@ class MachinesQuestion:
     calibrations: Calibrations
     gpu_type: str | None = None
     gpu_count: int | None = None
+    most: MostUnderOne = ANY_NUMBER
 
     def over(self, nodes: int, gpus: int | None = None) -> tuple[MachineOption, ...]:
         """`gpus`: of each machine, for the built-in recipe, in place of its own number."""
@@ -57,13 +59,14 @@ class MachinesQuestion:
         if gpus is not None and wish.own is not None:
             wish = replace(wish, own=replace(wish.own, gpus=gpus))
         asked = (wish, nodes, self.offers, self.sites, self.throughput, self.calibrations)
-        return options_over(*asked, gpu_count=self.gpu_count)
+        return options_over(*asked, gpu_count=self.gpu_count, most=self.most)
 
 
 def check_machines(asked: PlanRequest) -> None:
     """Raises InvalidInput that names a field."""
     if asked.spot and (asked.nodes or 1) > 1:
         raise InvalidInput("spot is true: a spot job runs on one machine; leave it out, or nodes", param="spot")
+    _check_apart(asked)
     if asked.layout is not None and asked.gpu_count is not None:
         raise InvalidInput(
             f"gpu_count is {asked.gpu_count}, and layout has gpus, {asked.layout.gpus}: leave one of them out",
@@ -74,6 +77,20 @@ def check_machines(asked: PlanRequest) -> None:
             f"nodes is {asked.nodes}, and the tables do not know this model: its memory is predicted on one GPU alone; "
             "leave nodes out",
             param="nodes",
+        )
+
+
+def _check_apart(asked: PlanRequest) -> None:
+    rack, switch = asked.most_per_rack, asked.most_per_switch
+    for name, most in (("most_per_switch", switch), ("most_per_rack", rack)):
+        if most is not None and (asked.nodes or 1) == 1:
+            why = f"{name} is {most}, of a job on several machines, and nodes names none; say it, or leave {name} out"
+            raise InvalidInput(why, param=name)
+    if rack is not None and switch is not None and switch > rack:
+        raise InvalidInput(
+            f"most_per_switch is {switch}, above most_per_rack ({rack}), and a switch is in one rack; say at most "
+            f"{rack}, or leave it out",
+            param="most_per_switch",
         )
 
 
@@ -108,7 +125,7 @@ def _on(nodes: int, asking: MachinesQuestion) -> MachinesPlan:
     if best.verdict != "fits":
         return MachinesPlan(_why_too_small(nodes, asking, found), found)
     if not best.is_to_be_had:
-        return MachinesPlan(_why_not_now(best), found)
+        return MachinesPlan(_why_not_now(best, asking.most), found)
     return MachinesPlan(_why(asking.wish, found), found, 0)
 
 
@@ -152,8 +169,8 @@ def _why(wish: AskedJob, found: Sequence[MachineOption]) -> str:
     return f"the least for {wish.steps} steps {of}{' and that end by the deadline' if best.in_time else ''}"
 
 
-def _why_not_now(best: MachineOption) -> str:
-    what = machines_in_words(best.nodes, best.gpu_count, best.gpu_type)
+def _why_not_now(best: MachineOption, most: MostUnderOne = ANY_NUMBER) -> str:
+    what = machines_in_words(best.nodes, best.gpu_count, best.gpu_type, most)
     return f"it fits on {what}, which are not to be had now: {place_in_words(best.site)}: {best.why_not}"
 
 
@@ -173,5 +190,5 @@ def _why_nowhere(nodes: int, asking: MachinesQuestion) -> str:
     networked = asking.sites.networked or ()
     if wish.own is None and wish.batch % nodes and by_site(usable, networked):
         return f"a step of {wish.batch} sequences cannot be shared evenly by {nodes} machines: take a multiple as batch"
-    what = machines_in_words(nodes, count, asking.gpu_type)
-    return f"no site has {what}: {why_not_all(nodes, usable, networked)}"
+    what = machines_in_words(nodes, count, asking.gpu_type, asking.most)
+    return f"no site has {what}: {why_not_all(nodes, usable, networked, asking.most, asking.sites.domains)}"

@@ -9,6 +9,7 @@ from app.core.model.merge import MergeState
 from app.core.policy import ALLPASS_RULES
 from app.db.checkpoints.transfers import HEARD_MS, transfer_of
 from app.db.connection import Connection
+from app.db.jobs.affinities import most_under_one
 from app.db.jobs.reads import JobRow
 from app.db.jobs.steering import standings_of
 from app.db.merging.merges import MergeRow, newest_merges
@@ -36,6 +37,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
     waits = standing.state in PLACEABLE_JOB_STATES
     coming = await explanations.coming_machine(connection, job.id) if waits else None
     saving = standing.state is JobState.CHECKPOINTING
+    asked = most_under_one(row["affinity"] or {})
     merge = (await newest_merges(connection, [job.id])).get(job.id)
     return explain(
         Facts(
@@ -79,7 +81,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             locked=bool((row["affinity"] or {}).get("locked")),
             moving=await explanations.open_move(connection, job.id),
             move_timeout_ms=int(settings.move_timeout_s * 1000),
-            spread=() if live is None else await explain_spread(connection, job.id),
+            spread=() if live is None else await explain_spread(connection, job.id, asked),
             lent=(
                 *await explain_standby(connection, job.id, _node_of(live), now_ms=now_ms),
                 *([] if live is None else await explain_kept(connection, job.id, live.run_id, now_ms=now_ms)),

@@ -10,13 +10,13 @@ the end everything comes to rest: every job that could ever run has run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
 from app.core.board import Board
 from app.core.gangs import EmptyPool, GangNode, gather, is_gang
-from app.core.model.job import PLACEABLE_JOB_STATES, JobState, Resources
+from app.core.model.job import ANY_NUMBER, PLACEABLE_JOB_STATES, JobState, MostUnderOne, Resources
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, NodeState, ProviderTraits, Tier
 from app.core.model.offer import Offer
@@ -27,7 +27,7 @@ from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.policies import policy_named
 from app.core.policy import AllpassRules, MoveCost, PolicyConfig, PolicyState
 from app.core.pools import offers_of
-from app.core.topology import Domain
+from app.core.topology import Domain, Seats, SwitchRule
 
 _STEP_MS, PATIENCE_MS = 20_000, 300_000
 _GIB = 2**30
@@ -53,9 +53,9 @@ class GangHistory:
     breaches: list[str] = field(default_factory=list)
 
 
-def play_gang_history(seed: int, steps: int = 60) -> GangHistory:
+def play_gang_history(seed: int, steps: int = 60, rule: SwitchRule = SwitchRule.FEWEST) -> GangHistory:
     """The history of this seed: so many decisions while jobs come, then until all of them are done."""
-    play = _Play(Random(seed))  # noqa: S311
+    play = _Play(Random(seed), Random(f"apart {seed}"), rule)  # noqa: S311
     for _ in range(steps):
         play.step(arrivals=True)
     for _ in range(20 * steps):
@@ -67,7 +67,8 @@ def play_gang_history(seed: int, steps: int = 60) -> GangHistory:
 
 
 class _Play:
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, chance: Random, apart: Random, rule: SwitchRule) -> None:
+        self._rule, self._apart = rule, apart
         self.breaches: list[str] = []
         self.begun = self.gangs_begun = self.lost = self.moved = 0
         self._chance, self._now_ms, self._count = chance, 1_000_000, 0
@@ -93,7 +94,7 @@ class _Play:
         self._rests: dict[str, tuple[int, int]] = {}
         self._going: dict[str, set[str]] = {}  # by job that was asked to leave: the machines that it goes to
         self._half: dict[str, int] = {}
-        self._kept_hosts: frozenset[str] = frozenset()
+        self._kept_hosts: Mapping[str, str] = {}
         self._offered: dict[str, int] = {}  # GPUs of own hosts that are free to whoever is decided on next
 
     def waits(self) -> bool:
@@ -121,12 +122,20 @@ class _Play:
         nodes = self._chance.choice([1, 1, 1, 2, 2, 3])
         if most < 1:
             return
+        resources = Resources(gpus, gpus, nodes=min(nodes, most))
         made = JobView(
             job_id=f"job_{self._count:03}", project_id=f"proj_{self._chance.choice('ab')}", state=JobState.QUEUED,
             row_version=1, submitted_ms=self._now_ms, deadline_ms=self._now_ms + self._chance.randint(1, 10**7),
-            resources=Resources(gpus, gpus, nodes=min(nodes, most)),
+            resources=resources, most_under_one=self._bound(resources),
         )  # fmt: skip
         self._jobs[made.job_id] = made
+
+    def _bound(self, need: Resources) -> MostUnderOne:
+        """Of some jobs, how many of their machines may be under one; where all hosts were free, it could be met."""
+        most = self._apart.choice([ANY_NUMBER, ANY_NUMBER, MostUnderOne(switch=1), MostUnderOne(1), MostUnderOne(2, 1)])
+        seats = Seats(most.by_level)
+        could = sum(gpus >= need.gpus_min and seats.take(self._domains[host]) for host, gpus in self._hosts.items())
+        return most if 1 < need.nodes <= could else ANY_NUMBER
 
     def _let_pass(self) -> None:
         for node_id, node in list(self._nodes.items()):
@@ -173,6 +182,7 @@ class _Play:
         gathered = gather(
             *(seen, rented),
             resting=resting, pools=pools, patience_ms=PATIENCE_MS, domains=self._domains, config=self._weighs,
+            rule=self._rule,
         )  # fmt: skip
         self._kept_hosts = gathered.kept_hosts
         self._offered = {host: len(self._host_free(host)) for host in self._hosts}
@@ -203,6 +213,7 @@ class _Play:
         sites = {(node.provider, node.region) for node in nodes}
         if len(nodes) != job.resources.nodes or len(sites) != 1 or len(set(hosts)) != len(hosts):
             self.breaches.append(f"{job.job_id} begins on {sites}, {hosts}: {len(nodes)} of {job.resources.nodes}")
+        self._check_apart(job.job_id, [host.partition("/")[0] for host in hosts] or [""] * len(nodes))
         for place in claim.places:
             self._begin(job, self._nodes[place.node_id], place.gpu_indices)
         self.gangs_begun += 1
@@ -236,16 +247,31 @@ class _Play:
             return
         if len(set(at_hosts)) != len(at_hosts):
             self.breaches.append(f"{claim.job_id} is to have a host twice")
+        its = [one for one, to in self._rented_for.items() if to == claim.job_id and one in self._nodes]
+        waits = self._jobs[claim.job_id].state in PLACEABLE_JOB_STATES
+        self._check_apart(claim.job_id, [*at_hosts, *(self._host_of(one).partition("/")[0] for one in its if waits)])
         self._check_switches(claim, at_hosts)
         for offer in offers:
             self._rent(offer, claim.job_id)
 
+    def _check_apart(self, job_id: str, hosts: Sequence[str]) -> None:
+        """What is rented for it, and what it begins on, is within its bounds."""
+        seats = Seats(self._jobs[job_id].most_under_one.by_level)
+        if not all(seats.take(self._domains.get(host, ("", ""))) for host in hosts):
+            self.breaches.append(f"{job_id} may not have {sorted(hosts)} together")
+
     def _check_switches(self, claim: ProvisionGang, at_hosts: Sequence[str]) -> None:
         """Where none of its machines is there yet, and one switch, or one rack, had room for all, all are in one."""
-        need = self._jobs[claim.job_id].resources
+        job = self._jobs[claim.job_id]
+        need = job.resources
         kept = {host.partition("/")[0] for host in self._kept_hosts}
         room = [one for one, free in self._offered.items() if one not in kept and free >= need.gpus_min]
-        for level, name in ((2, "switches"), (1, "racks")):
+        promised = (
+            ((2, "switches"), (1, "racks"))
+            if self._rule is SwitchRule.FEWEST and job.most_under_one == ANY_NUMBER
+            else ()
+        )
+        for level, name in promised:
             most = max(Counter(self._domains[host][:level] for host in room).values(), default=0)
             if len(at_hosts) == need.nodes <= most and len({self._domains[host][:level] for host in at_hosts}) > 1:
                 self.breaches.append(f"{claim.job_id} is spread over {name}, of which one has {most} hosts free")

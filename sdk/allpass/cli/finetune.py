@@ -55,6 +55,8 @@ def finetune(
     template: template_options.TemplateFile = None,
     gpu: template_options.Gpu = None,
     nodes: template_options.Nodes = None,
+    most_per_switch: template_options.MostPerSwitch = None,
+    most_per_rack: template_options.MostPerRack = None,
     elastic: template_options.Elastic = False,
     spot: template_options.Spot = False,
     guaranteed: template_options.Guaranteed = False,
@@ -105,6 +107,8 @@ def finetune(
         template,
         gpu=gpu,
         nodes=nodes,
+        most_per_switch=most_per_switch,
+        most_per_rack=most_per_rack,
         elastic=elastic,
         spot=spot,
         guaranteed=guaranteed,
@@ -224,7 +228,7 @@ def _plan(packed: Packed, deadline: str | None, *, as_json: bool) -> None:
 def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
     """The very training that would be submitted, as a question."""
     recipe, model, told = packed.recipe, packed.template.model, packed.template.training
-    gpus, nodes = packed.template.gpu, packed.template.nodes
+    gpus, nodes, placement = packed.template.gpu, packed.template.nodes, packed.template.placement
     shape = None if model is None else model.config
     return {
         **({"model": recipe.model} if shape is None else {"config": {**shape, "_name_or_path": recipe.model}}),
@@ -235,6 +239,8 @@ def plan_fields(packed: Packed, deadline: str | None) -> dict[str, Any]:
         "layout": {**recipe.chosen_cut, **({} if gpus.count == 1 else {"gpus": gpus.count})},
         "steps": packed.total_steps,
         **({} if nodes == 1 else {"nodes": nodes}),
+        **({} if placement.most_per_switch is None else {"most_per_switch": placement.most_per_switch}),
+        **({} if placement.most_per_rack is None else {"most_per_rack": placement.most_per_rack}),
         **({"spot": True} if packed.template.priority_class == "spot" else {}),
         **({} if gpus.type is None else {"gpu_type": gpus.type}),
         **({} if told.row_tokens is None else {"row_tokens": told.row_tokens}),

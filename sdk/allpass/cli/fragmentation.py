@@ -51,6 +51,9 @@ def _print(found: Fragmentation) -> None:
         blocked = gang.blocked_by_gpus, gang.blocked_by_cpus, gang.blocked_by_switch
         name = f"{gang.gpus} GPUs in one switch, of {gang.host_gpus} with {gang.host_cpus} CPUs"
         table.append([name, str(gang.fitting), *map(str, blocked)])
+        if gang.fitting_in_rack is not None:
+            name = f"{gang.gpus} GPUs in one rack, of {gang.host_gpus} with {gang.host_cpus} CPUs"
+            table.append([name, str(gang.fitting_in_rack), *map(str, blocked[:2]), f"{gang.blocked_by_rack} a rack"])
     screen.print_table(columns, table, empty="")
     if found.free_gpus and not found.whole_hosts:
         screen.say("no host is whole: allpass defrag --dry-run shows which could be")

@@ -36,6 +36,8 @@ _OPTIONS = {
     "network_gbits": "network",
     "gpu_type": "gpu",
     "gpu_count": "gpu",
+    "most_per_switch": "most-per-switch",
+    "most_per_rack": "most-per-rack",
 }
 _LARGEST_CONFIG = 1_000_000
 _EXAMPLE = "allpass plan --model llama-3-8b --method qlora --batch 16 --seq 2048"
@@ -67,6 +69,8 @@ def plan(  # each option is one field of the request
     nodes: Annotated[
         int | None, typer.Option("--nodes", min=1, max=64, help="On so many machines at once, as of allpass run.")
     ] = None,
+    most_per_switch: template_options.MostPerSwitch = None,
+    most_per_rack: template_options.MostPerRack = None,
     gpu: Annotated[
         str | None, typer.Option("--gpu", metavar="TYPE[:N]", help="Only on this type, and N of each machine.")
     ] = None,
@@ -111,6 +115,8 @@ def plan(  # each option is one field of the request
         "steps": steps,
         "soft_deadline": deadline,
         "nodes": nodes,
+        "most_per_switch": most_per_switch,
+        "most_per_rack": most_per_rack,
         "spot": spot or None,
         "network_gbits": network,
         **({} if gpu is None else _gpu(gpu)),

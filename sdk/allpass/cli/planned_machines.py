@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _COLOURS = {"fits": "green", "tight": "yellow", "no": "red"}
 _GIGA = 1_000_000_000
 _MOST_SHOWN = 20
+_MOST_SWITCHES = 8
 
 
 def print_machines(found: Plan) -> None:
@@ -122,6 +123,7 @@ def _facts(found: Plan) -> Iterator[str]:
         if best.steps_in_time is not None and best.in_time is None:
             yield f"until the deadline: {best.steps_in_time} steps"
     if best is not None:
+        yield from _switches(best)
         yield _network(best)
         yield from _warnings(best, is_asked=found.nodes is not None)
     if found.nodes is not None and found.host_bytes is not None:
@@ -132,6 +134,19 @@ def _facts(found: Plan) -> Iterator[str]:
 
 def _because(reason: str) -> str:
     return f"it is {reason}" if reason.startswith("the ") else reason
+
+
+def _switches(one: PlanMachines) -> Iterator[str]:
+    """Nothing where nobody says which they are under."""
+    named = [
+        f"{each.machines} under {each.switch or 'one that nobody says'}{f' in {each.rack}' if each.rack else ''}"
+        for each in one.switches[:_MOST_SWITCHES]
+    ]
+    if len(one.switches) > _MOST_SWITCHES:
+        rest = one.switches[_MOST_SWITCHES:]
+        named.append(f"{sum(each.machines for each in rest)} under {len(rest)} others")
+    if named:
+        yield f"switches: {', '.join(named)} (entropy {one.entropy:.2f})"
 
 
 def _network(one: PlanMachines) -> str:

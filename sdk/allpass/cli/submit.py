@@ -56,6 +56,8 @@ def run_(
     spot: template_options.Spot = False,
     guaranteed: template_options.Guaranteed = False,
     nodes: template_options.Nodes = None,
+    most_per_switch: template_options.MostPerSwitch = None,
+    most_per_rack: template_options.MostPerRack = None,
     cpus: template_options.Cpus = None,
     memory: template_options.Memory = None,
     image: job_options.Image = None,
@@ -88,7 +90,8 @@ def run_(
     _check_code(code)
     command, own = _command_or_arguments(code, entrypoint, (*(arguments or ()), *words_after(context)))
     filled = template_options.template_of(
-        template, gpu=gpu, spot=spot, guaranteed=guaranteed, nodes=nodes, cpus=cpus, memory=memory, env=env, image=None,
+        template, gpu=gpu, spot=spot, guaranteed=guaranteed, nodes=nodes, most_per_switch=most_per_switch,
+        most_per_rack=most_per_rack, cpus=cpus, memory=memory, env=env, image=None,
         max_cost=max_cost, max_duration=max_duration, max_hourly=max_hourly, max_wait=max_wait, retries=retries,
         labels=label, secrets=secret, command=command, keep=keep, checkpoints=checkpoints,
     )  # fmt: skip

@@ -35,6 +35,13 @@ Guaranteed = Annotated[
 Nodes = Annotated[
     int | None, typer.Option("--nodes", min=1, max=64, help="Run on so many machines at once, each with --gpu.")
 ]
+MostPerSwitch = Annotated[
+    int | None,
+    typer.Option("--most-per-switch", min=1, max=64, help="Of --nodes, at most so many under one network switch."),
+]
+MostPerRack = Annotated[
+    int | None, typer.Option("--most-per-rack", min=1, max=64, help="Of --nodes, at most so many in one rack.")
+]
 Cpus = Annotated[int | None, typer.Option("--cpus", help="CPUs that the job needs.")]
 Memory = Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="Main memory, e.g. 64GB.")]
 Variables = Annotated[
@@ -84,6 +91,8 @@ def template_of(
     spot: bool = False,
     guaranteed: bool = False,
     nodes: int | None = None,
+    most_per_switch: int | None = None,
+    most_per_rack: int | None = None,
     cpus: int | None = None,
     memory: str | None = None,
     env: Sequence[str] | None = None,
@@ -117,7 +126,9 @@ def template_of(
         caps["max_hourly_usd"] = dollars("--max-hourly", max_hourly)
     if max_wait is not None:
         caps["max_wait_s"] = seconds("--max-wait", max_wait)
+    apart = {"most_per_switch": most_per_switch, "most_per_rack": most_per_rack}
     for name, fields in (
+        ("placement", {name: most for name, most in apart.items() if most is not None}),
         ("gpu", {} if gpu is None else gpu_fields(gpu)),
         ("caps", caps),
         ("checkpoints", {} if checkpoints is None else {"folders": checkpoints}),

@@ -50,6 +50,9 @@ class DefragRelease(Response):
     pause_s: float = Field(description="expected of its moves, each times its GPUs")
     paused_s: float | None = Field(None, description="the same, as measured so far; null: none is measured yet")
     steps: list[DefragStep]
+    for_job_id: str | None = Field(
+        None, description="the job on several machines that waits for this node, and for others at once"
+    )
     why: str | None = Field(None, description="what has come of it")
 
 
@@ -69,6 +72,11 @@ class Defragmentation(Response):
     settled: bool | None = Field(None, description="there is nothing more to find")
     left_alone: dict[str, int] = Field(default_factory=dict, description="how many jobs stay where they are, by why")
     releases: list[DefragRelease]
+    held: dict[str, list[str]] = Field(
+        default_factory=dict,
+        description="by job on several machines, the nodes that have room for it as they are: with those that are "
+        "vacated for it, all of its machines. Nobody new comes there meanwhile",
+    )
     asked_at: datetime | None = None
     planned_at: datetime | None = None
     ended_at: datetime | None = None

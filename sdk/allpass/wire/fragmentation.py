@@ -31,6 +31,8 @@ class GangFit(Response):
     blocked_by_gpus: int = Field(description=_BY_GPUS)
     blocked_by_cpus: int = Field(description=_BY_CPUS)
     blocked_by_switch: int = Field(description="free GPUs of whole hosts that none could have: too few under a switch")
+    fitting_in_rack: int | None = Field(None, description="of those within one rack; null: nobody says any rack")
+    blocked_by_rack: int | None = Field(None, description="as blocked_by_switch, in racks in place of switches")
 
 
 class Fragmentation(Response):
@@ -44,5 +46,6 @@ class Fragmentation(Response):
     switches: int = Field(
         description="by the label `switch` of hosts, or of their pool; of each pool, those without it count as one"
     )
+    racks: int = Field(0, description="likewise by the label `rack`; 0: nobody says any")
     requests: list[RequestFit]
     gangs: list[GangFit]

@@ -166,6 +166,10 @@ class PlanRequest(Request):
     gpu_count: UpTo64 | None = Field(
         None, description="only with so many GPUs of each machine; with `layout`, its gpus say it"
     )
+    most_per_switch: UpTo64 | None = Field(
+        None, description="of `nodes`, so many under one switch at most, as of a job's placement; default: any number"
+    )
+    most_per_rack: UpTo64 | None = Field(None, description="likewise in one rack")
     network_gbits: Annotated[Real, Field(gt=0, le=100_000)] | None = Field(
         None,
         description="gigabits per second between the machines; default: as earlier jobs measured it, else 10",
@@ -280,6 +284,14 @@ class PlanNetwork(Response):
     is_slow: bool = Field(description="a step waits longer for the network than it computes")
 
 
+class PlanSwitch(Response):
+    """How many of the machines would be under one switch. Empty names: nobody says it."""
+
+    rack: str
+    switch: str
+    machines: int
+
+
 class PlanMachines(Response):
     """One type of GPU, so many of each machine, at one site: machines of one site reach each other.
 
@@ -307,7 +319,9 @@ class PlanMachines(Response):
     step_source: StepSource | None = Field(None, description="of `computing_ms`")
     network: PlanNetwork
     machines: int | None = Field(
-        None, description="such machines that are to be had there now, 64 at most; null: its provider tells no number"
+        None,
+        description="such machines that are to be had there now, 64 at most, or 1,024 where bounds on switches or "
+        "racks are asked for; null: its provider tells no number",
     )
     why_not: str | None = Field(None, description="why not all of them are to be had now; null: they are")
     price_per_hour: MicroUsd | None = Field(None, description="null where they are not to be had")
@@ -318,6 +332,10 @@ class PlanMachines(Response):
     steps_in_time: int | None = None
     price_as_of: date | None = None
     price_is_old: bool = False
+    switches: list[PlanSwitch] = Field(
+        default_factory=list, description="that they would be under, the most first; empty where nobody says which"
+    )
+    entropy: float = Field(0.0, description="of these, in nats: 0 under one switch, 0.69 where two have a half each")
 
 
 class Plan(Response):

@@ -248,6 +248,24 @@ class Placement(Request):
         default_factory=dict, max_length=64, description="never on a node where a job with one of these labels is"
     )
     locked: Flag = Field(False, description="never moved, for money or for others, as long as its machine stays")
+    most_per_switch: Annotated[int, Field(ge=1, le=64), Unguessed] | None = Field(
+        None,
+        description="of a job on several machines: so many under one switch at most, by the label switch of hosts, so "
+        "that others outlive it. All of which nobody says it count as under one. Default: any number",
+    )
+    most_per_rack: Annotated[int, Field(ge=1, le=64), Unguessed] | None = Field(
+        None, description="likewise in one rack, by the label rack; 1: each in another one"
+    )
+
+    @model_validator(mode="after")
+    def _switches_are_in_racks(self) -> Placement:
+        rack, switch = self.most_per_rack, self.most_per_switch
+        if rack is not None and switch is not None and switch > rack:
+            raise ValueError(
+                f"most_per_switch ({switch}) is above most_per_rack ({rack}), and a switch is in one rack; say at most "
+                f"{rack}, or leave most_per_switch out"
+            )
+        return self
 
 
 class Template(Request):

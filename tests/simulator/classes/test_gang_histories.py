@@ -12,6 +12,7 @@ from app.core.gangs import GangNode, GatheredGangs
 from app.core.model.job import JobState
 from app.core.model.plan import Demote, ProvisionGang
 from app.core.model.snapshot import Snapshot
+from app.core.topology import SwitchRule
 from app.simulator.classes import gang_histories
 from app.simulator.classes.gang_histories import play_gang_history
 
@@ -25,6 +26,12 @@ def test_histories_are_kept(request: pytest.FixtureRequest) -> None:
     assert sum(one.gangs_begun for one in found) > 10 * number
     assert sum(one.lost for one in found) > 0
     assert sum(one.moved for one in found) > 0
+
+
+def test_histories_are_kept_where_switches_are_chosen_as_the_paper_prints_it() -> None:
+    found = [play_gang_history(seed, rule=SwitchRule.LITERAL) for seed in range(15)]
+    assert [(one.seed, one.breaches) for one in found if one.breaches] == []
+    assert sum(one.gangs_begun for one in found) > 150
 
 
 def test_a_history_is_the_same_again() -> None:

@@ -11,8 +11,8 @@ from app.core.model.snapshot import Snapshot
 
 def without_vacated(snapshot: Snapshot, closed: Collection[str]) -> Snapshot:
     """The world as it is for everybody else. `closed`: nodes, and hosts of pools as their offers name them: nothing of
-    these is on offer, and nothing is free there. What runs there is seen as it is, and idle parts of a host are still
-    given back."""
+    these is on offer, and nothing is free there. What runs there is seen as it is. A machine without free GPUs is not
+    idle: nobody gives it back but whoever closed it."""
     if not closed:
         return snapshot
     return replace(

@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 
 from app.core.board import Board
 from app.core.codec import dumps
+from app.core.gpu_speeds import GpuSpeeds
 from app.core.invariants import plan_breaches, snapshot_breaches
-from app.core.model.job import StartRule
-from app.core.model.plan import Assign, Plan, Start
-from app.core.model.snapshot import JobView, Snapshot
+from app.core.model.job import JobState, StartRule
+from app.core.model.money import Money
+from app.core.model.node import NodeState, Tier
+from app.core.model.plan import ActionKind, Assign, Plan, Provision, Release, Start
+from app.core.model.snapshot import JobView, NodeView, Snapshot
 from app.core.policies import policy_named, policy_names
 from app.core.policy import PolicyConfig, PolicyState
 from app.core.queue import edf_key, is_placeable
-from tests.core.samples import NOW_MS, configs, offer_lists, snapshot, snapshots
+from tests.core.samples import CONFIG, NOW_MS, configs, job, node, offer, offer_lists, run, snapshot, snapshots
 
 every_policy = pytest.mark.parametrize("name", policy_names())
 by_deadline = pytest.mark.parametrize(
@@ -91,11 +94,11 @@ def test_equal_jobs_are_served_by_deadline(name: str, seen: Snapshot, config: Po
     """Of jobs that differ in nothing but time, none is placed while one with an earlier deadline is not."""
     placed = {action.job_id for action in decide(name, seen, config).actions if isinstance(action, Start | Assign)}
     groups: dict[JobView, list[JobView]] = defaultdict(list)
-    for job in sorted(seen.jobs, key=edf_key):
-        if is_placeable(job):
-            groups[equal_but_for_time(job)].append(job)
+    for one in sorted(seen.jobs, key=edf_key):
+        if is_placeable(one):
+            groups[equal_but_for_time(one)].append(one)
     for group in groups.values():
-        served = [job.job_id in placed for job in group]
+        served = [one.job_id in placed for one in group]
         assert served == sorted(served, reverse=True)
         if True in served and False in served:
             event("some of a crowd are served")
@@ -206,3 +209,99 @@ def test_whom_a_plan_tells_does_not_change_what_it_does(seen: Snapshot, config: 
     assert after == state
     words = {wait.job_id: wait.reason for wait in all_told.waiting if first <= wait.job_id <= "job_b"}
     assert {wait.job_id: wait.reason for wait in some_told.waiting} == words
+
+
+def booted(plan: Plan, seen: Snapshot) -> list[NodeView]:
+    """What the plan rents, as machines that have been asked for."""
+    image_of = {job.job_id: job.resources.base_image or "" for job in seen.jobs}
+    return [
+        node(
+            f"node_new_{number}",
+            action.offer.tier,
+            NodeState.BOOTING,
+            project_id=action.project_id,
+            provider=action.offer.provider,
+            gpu_type=action.offer.gpu_type,
+            gpu_count=action.offer.gpu_count,
+            gpu_memory_bytes=action.offer.gpu_memory_bytes,
+            cpus=action.offer.cpus,
+            memory_bytes=action.offer.memory_bytes,
+            price_per_hour=action.offer.price_per_hour,
+            mean_life_ms=action.offer.mean_life_ms,
+            free_gpus=tuple(range(action.offer.gpu_count)),
+            expected_ready_ms=seen.now_ms + action.offer.startup_ms,
+            requested_ms=seen.now_ms,
+            image=image_of[action.for_job_id],
+        )
+        for number, action in enumerate(plan.actions)
+        if isinstance(action, Provision)
+    ]
+
+
+_types = st.sampled_from(["A100", "H100", "L4", "V100"])
+_hourly = st.sampled_from(["0.10", "0.30", "0.80", "1.60", "3.00"]).map(Money.usd)
+_HOUR_MS = 3_600_000
+
+
+@st.composite
+def crossroads(draw: st.DrawFn) -> Snapshot:
+    """A few long jobs that train or wait, machines of several speeds that come or are there, and more on offer."""
+    now_ms, jobs, runs, nodes = 100 * _HOUR_MS, [], [], []
+    for number in range(draw(st.integers(1, 3))):
+        trains = draw(st.booleans())
+        state = JobState.RUNNING if trains else JobState.QUEUED
+        gpu_type = draw(_types)
+        speeds = GpuSpeeds(gpu_type.lower() if trains else "a100", trains_there=trains)
+        left_ms, ran_ms = draw(st.integers(1, 20)) * _HOUR_MS, draw(st.sampled_from([1, 10])) * _HOUR_MS
+        one = job(
+            f"job_{number}",
+            state,
+            total_run_ms=left_ms + ran_ms * trains,
+            deadline_ms=now_ms + draw(st.integers(0, 40)) * _HOUR_MS,
+            start=StartRule.AUTO,
+            submitted_ms=now_ms - ran_ms,
+            speeds=draw(st.sampled_from([speeds, speeds, None])),
+            deadline_given=draw(st.booleans()),
+        )
+        jobs.append(one)
+        if trains:
+            tier = draw(st.sampled_from([Tier.SERVERLESS, Tier.MARKETPLACE]))
+            held = node(f"node_{number}", tier, gpu_type=gpu_type, free_gpus=(), price_per_hour=draw(_hourly))
+            nodes.append(held)
+            runs.append(run(f"run_{number}", one.job_id, held.node_id, tier=tier, running_since_ms=now_ms - ran_ms))
+    for number in range(draw(st.integers(0, 3))):
+        state = draw(st.sampled_from([NodeState.BOOTING, NodeState.READY]))
+        idle_ms = now_ms if state == NodeState.READY else None
+        comes_ms = now_ms + draw(st.sampled_from([1_000, 60_000]))
+        shape = {"gpu_type": draw(_types), "price_per_hour": draw(_hourly), "idle_since_ms": idle_ms}
+        nodes.append(node(f"node_free_{number}", state=state, expected_ready_ms=comes_ms, **shape))
+    tiers = st.sampled_from([Tier.SERVERLESS, Tier.MARKETPLACE, Tier.CONVENTIONAL])
+    offers = [
+        offer(f"offer_{number}", draw(tiers), gpu_type=draw(_types), startup_ms=draw(st.sampled_from([3_000, 60_000])))
+        for number in range(draw(st.integers(0, 5)))
+    ]
+    offers = [replace(one, price_per_hour=draw(_hourly)) for one in offers]
+    return snapshot(now_ms=now_ms, jobs=jobs, runs=runs, nodes=nodes, offers=offers)
+
+
+@settings(max_examples=300)
+@given(seen=snapshots() | crossroads())
+def test_renting_comes_to_rest(seen: Snapshot) -> None:
+    """What is rented is counted on by the next decision at the same moment: else machines would be asked for and ended
+    for ever, each time for money. A few may be rented anew, where another job takes what was rented for one."""
+    config = replace(CONFIG, capabilities=frozenset(ActionKind), serverful_limit=10**6)
+    policy, state = policy_named("allpass"), PolicyState()
+    nodes, rounds = list(seen.nodes), 1 + 2 * len(seen.jobs)
+    for number in range(rounds + 1):
+        then = snapshot(now_ms=seen.now_ms, jobs=seen.jobs, runs=seen.runs, nodes=nodes, offers=seen.offers)
+        plan, state = policy.decide(Board.of(then), state, config)
+        rents = [action for action in plan.actions if isinstance(action, Provision)]
+        if not rents or any(action.ahead for action in rents):
+            return
+        ended = {action.node_id for action in plan.actions if isinstance(action, Release)}
+        if len(rents) + len(ended) < len(plan.actions):
+            return  # others change what is there as well
+        event(f"rents in round {number}")
+        nodes = [one for one in nodes if one.node_id not in ended]
+        nodes += [replace(one, node_id=f"{one.node_id}_{number}") for one in booted(plan, seen)]
+    raise AssertionError(f"still rents after {rounds} decisions: {rents}")

@@ -13,7 +13,7 @@ from app.core.model.plan import ActionKind
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
 from app.core.policy import PolicyConfig
 from tests.core import samples
-from tests.core.plans import ask, brief
+from tests.core.plans import ask, brief, why
 from tests.core.samples import CONFIG, job, node, offer, on_serverless, run
 
 HOUR_MS = 3_600_000
@@ -155,6 +155,30 @@ def test_once_it_is_there_it_stays_for_its_deadline() -> None:
     on = node("node_a", gpu_type="H100", free_gpus=(), price_per_hour=Money.usd("3.00"))
     live = run("run_a", "job_a", "node_a", tier=Tier.MARKETPLACE, running_since_ms=NOW_MS - 10 * HOUR_MS)
     assert moves(held, live, on, A100) == []
+
+
+def test_a_machine_that_comes_for_a_job_is_seen_behind_one_that_is_too_slow() -> None:
+    """A cheap L4 boots for somebody else; the job would be late there, and has an H100 rented. A moment later it counts
+    on that, and neither rents another nor has it given back, again and again."""
+    held, live, on = training(8, 10)
+    slow = node("node_l4", Tier.MARKETPLACE, NodeState.BOOTING, gpu_type="L4", price_per_hour=Money.usd("0.10"))
+    soon = replace(slow, expected_ready_ms=NOW_MS + 1_000)
+    seen = snapshot(jobs=[held], runs=[live], nodes=[on, soon], offers=[H100])
+    assert ("provision", "job_a", "h100") in plan(seen)
+    comes = node("node_h", Tier.MARKETPLACE, NodeState.BOOTING, gpu_type="H100", price_per_hour=Money.usd("1.60"))
+    comes = replace(comes, expected_ready_ms=NOW_MS + 30_000)
+    then = plan(snapshot(jobs=[held], runs=[live], nodes=[on, soon, comes], offers=[H100]))
+    assert not [action for action in then if action[0] == "provision" or action == ("release", "node_h")]
+
+
+def test_who_waits_counts_on_the_first_machine_that_is_in_time() -> None:
+    """Not on the slow one that is there sooner: it would leave it to others once it is."""
+    slow = node("node_l4", Tier.MARKETPLACE, NodeState.BOOTING, gpu_type="L4", expected_ready_ms=NOW_MS + 1_000)
+    comes = node("node_a", Tier.MARKETPLACE, NodeState.BOOTING, expected_ready_ms=NOW_MS + 30_000)
+    for due_hours, counts_on in ((3, "node_a"), (30, "node_l4")):
+        one = waiting(2, due_hours, start=StartRule.WHEN_CHEAP)
+        seen = snapshot(jobs=[one], nodes=[slow, comes], offers=[A100_FN, A100])
+        assert f"waits for {counts_on}" in why(ask("allpass", seen, CAN_MOVE)[0])
 
 
 def test_a_free_node_is_left_to_others_if_the_job_would_be_late_there() -> None:

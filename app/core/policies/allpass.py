@@ -157,7 +157,7 @@ class _Placing:
             return False
         if self.desk.fleet.hosts(job):
             return True
-        coming = self.desk.fleet.coming_place(job)
+        coming = self.desk.coming_place(job)
         if is_full and coming is None:
             return False
         return self._expects_a_node(job, coming)

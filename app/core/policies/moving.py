@@ -61,14 +61,14 @@ class Mover:
         if price is None:
             return
         most_micros = min(price - 1, price * (1 - drop))
-        ready = self.desk.ready_place(job, most_micros)
-        if ready is not None and self._is_worth(job, run, price, ready.one, drop):
-            self._leave_for(job, run, ready)
-            return
-        coming = self.desk.fleet.coming_place(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else None
-        if coming is not None and self._is_worth(job, run, price, coming.one, drop):
-            coming.take(job)
-            return
+        for ready in self._ready_places(job, most_micros):
+            if self._is_worth(job, run, price, ready.one, drop):
+                self._leave_for(job, run, ready)
+                return
+        for coming in self._coming_places(job, most_micros):
+            if self._is_worth(job, run, price, coming.one, drop):
+                coming.take(job)
+                return
         if job.not_before_ms > self.now_ms:
             self.desk.wake(job.not_before_ms)  # the last node that was rented for it could not be had
             return
@@ -80,6 +80,23 @@ class Mover:
             return
         if not self.desk.provision(job, "the job moves there when it is ready", left_ms=left_ms):
             self._park_if_slack(job, run)
+
+    def _ready_places(self, job: JobView, most_micros: float) -> list[Place]:
+        """The best one; where GPUs differ in speed the best of each shape: the first may have the job late."""
+        if job.speeds is None:
+            best = self.desk.ready_place(job, most_micros)
+            return [] if best is None else [best]
+        places = self.desk.fleet.ready_places(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else ()
+        return sorted(places, key=lambda place: (place.weighed_share_micros(job), place.rank))
+
+    def _coming_places(self, job: JobView, most_micros: float) -> list[Place]:
+        """Likewise of those that come. What was rented for the job is among them, so that it is not rented again."""
+        if not self.outlook.may(ActionKind.ASSIGN):
+            return []
+        if job.speeds is None:
+            first = self.desk.fleet.coming_place(job, most_micros)
+            return [] if first is None else [first]
+        return sorted(self.desk.fleet.coming_places(job, most_micros), key=lambda place: place.coming_rank)
 
     def _leave_for(self, job: JobView, run: RunView, place: Place) -> None:
         """Two jobs of one process save and leave: a move that is prepared while they train is for one."""

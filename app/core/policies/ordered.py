@@ -79,7 +79,7 @@ class _Ordered:
         place = desk.ready_place(job)
         if place is not None:
             desk.assign(job, place)
-        elif (coming := desk.fleet.coming_place(job)) is not None:
+        elif (coming := desk.coming_place(job)) is not None:
             coming.take(job)
             desk.wait(job, desk.outlook.counts_on(coming))
         elif not desk.provision(job):

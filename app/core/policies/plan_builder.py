@@ -246,7 +246,7 @@ class PlanBuilder:
         ready = self.ready_place(job)
         if ready is not None:
             return self.assign(job, ready)
-        coming = self.fleet.coming_place(job)
+        coming = self.coming_place(job)
         if coming is not None:
             coming.take(job)
             if self.config.explains:
@@ -271,7 +271,7 @@ class PlanBuilder:
 
     def keep_room(self, job: JobView) -> Place | None:
         """Room on a node, ready or coming, for a job that comes soon, without giving it anything yet."""
-        place = self.fleet.ready_place(job) or self.fleet.coming_place(job)
+        place = self.fleet.ready_place(job) or self.coming_place(job)
         if place is not None:
             place.take(job)
         return place
@@ -298,7 +298,7 @@ class PlanBuilder:
 
     def _waits_in_vain(self, job: JobView) -> bool:
         """Whether the node that the job would wait for is long overdue. Of a job that is new, time alone ends that."""
-        coming = self.fleet.coming_place(job) if job.state == JobState.WAITING else None
+        coming = self.coming_place(job) if job.state == JobState.WAITING else None
         if coming is None:
             return False
         given_up_ms = coming.expected_ready_ms + self.config.rules.patience_ms
@@ -334,13 +334,20 @@ class PlanBuilder:
     def ready_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:
         """Room on a node that is ready, where jobs can be put there, for at most so much per hour."""
         place = self.fleet.ready_place(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else None
-        is_unfit = place is not None and (self._wastes(place, job) or self._misses(place, job))
+        is_unfit = place is not None and (self._wastes(place, job) or self._misses(place, job, 0))
         return None if is_unfit else place
 
-    def _misses(self, place: Place, job: JobView) -> bool:
+    def coming_place(self, job: JobView) -> Place | None:
+        """Room on the node that comes soonest; where GPUs differ in speed, on which the job is not late."""
+        if job.speeds is None:
+            return self.fleet.coming_place(job)
+        coming = sorted(self.fleet.coming_places(job, math.inf), key=lambda place: place.coming_rank)
+        return next((one for one in coming if not self._misses(one, job, one.expected_ready_ms - self.now_ms)), None)
+
+    def _misses(self, place: Place, job: JobView, begins_ms: int) -> bool:
         """Whether a job without a place would be late there, as its GPUs are slower than others that are to be had."""
         due = due_of(job, self.now_ms, None) if job.state in PLACEABLE_JOB_STATES else None
-        if due is None or due.is_in_time(place.gpu_type, 0):
+        if due is None or due.is_in_time(place.gpu_type, max(0, begins_ms)):
             return False
         fresh = self.outlook.to_be_had(job), self.outlook.serverless.choose(job) if self.outlook.may_start() else None
         return due.first_in_time(one.offer for one in fresh if one is not None and one.can_be_had) is not None

@@ -33,7 +33,7 @@ POOL_REQUEST: Final[Mapping[str, Any]] = {
     "hours": "mon-fri 20:00-08:00, sat-sun 00:00-24:00",
     "most_gpus": 8,
     "quotas": {"research": 6},
-    "host_quotas": {"training": [{"hosts": 2, "gpus": 8, "gpu_type": "A100"}]},
+    "host_quotas": {"research": [{"hosts": 2, "gpus": 8, "gpu_type": "A100"}]},
     "labels": {"rack": "a4"},
 }
 POOL_HOST: Final[Mapping[str, Any]] = {

@@ -76,7 +76,8 @@ async def prepared(  # noqa: PLR0912  (a table of paths)
     if template == "/v1/projects":
         body["name"] = new_id("name")  # no other project's
     if template == "/v1/pools":
-        body |= {"name": f"p-{secrets.token_hex(8)}", "projects": [], "quotas": {}}  # no other project's either
+        of_others = {"projects": [], "quotas": {}, "host_quotas": {}}
+        body |= {"name": f"p-{secrets.token_hex(8)}"} | of_others
     if template == "/v1/reservations":
         body |= await add_reservable(context)
     if template.endswith("drain"):

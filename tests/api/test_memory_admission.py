@@ -269,6 +269,24 @@ async def test_a_stated_training_is_known_on_other_gpus(tenant: Tenant, context:
     assert 2_000 < times["l4"] < times["t4"]
 
 
+@pytest.mark.parametrize("precision", [{}, {"precision": "bf16"}, {"precision": "fp16"}, {"precision": "fp32"}])
+async def test_whatever_it_computes_in_it_is_let_in(
+    tenant: Tenant, context: ApiContext, precision: dict[str, str]
+) -> None:
+    """Where the cheapest GPU has no units for bf16, a training that leaves that to the GPU computes in fp16 there, and
+    not on others: that much is known of its speed, and nothing of it is refused."""
+    await offered(context, T4, A100)
+    small = {"model": {"name": "HuggingFaceTB/SmolLM2-135M"}}
+    template = {**small, "training": {"method": "lora", "batch_size": 8, "sequence_length": 512} | precision}
+    response = await submit(tenant, template)
+    assert response.status_code == 201, response.text
+    async with context.database.transaction() as connection:
+        asked = select(jobs.c.gpu_speeds).where(jobs.c.id == response.json()["id"])
+        speeds = codec.decode_row(GpuSpeeds, (await connection.execute(asked)).scalar_one())
+    assert speeds.gpu_type == "t4"
+    assert dict(speeds.times)["a100"] < 600
+
+
 async def test_a_type_that_is_too_small_names_one_that_is_not(tenant: Tenant, context: ApiContext) -> None:
     """The job insists on a T4; the H200 beside it is the smallest GPU that would do."""
     await offered(context, T4, replace(A100, gpu_memory_bytes=24 * GB), gpu("H200", 139, "3.00"))

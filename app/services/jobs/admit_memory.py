@@ -295,10 +295,10 @@ def _step(asked: _Asked, place: GpuSet, table: Throughput) -> tuple[StepTime | N
     step = found.step or table.step(asked.stated.model, found.training, place.gpu_type, name=asked.stated.name)
     if step is None or asked.gpu_type is not None:
         return step, None
-    times = {place.gpu_type: step.ms}
+    stated, times = asked.stated.training, {place.gpu_type: step.ms}
+    laid_out = replace(found.training, precision=stated.precision, precision_by_gpu=stated.precision_by_gpu)
     for gpu_type in GPUS:
-        training = on_gpu(replace(found.training, precision_by_gpu=asked.stated.training.precision_by_gpu), gpu_type)
-        there = table.step(asked.stated.model, training, gpu_type, name=asked.stated.name)
+        there = table.step(asked.stated.model, on_gpu(laid_out, gpu_type), gpu_type, name=asked.stated.name)
         if there is not None and gpu_type != plain_gpu(place.gpu_type):
             times[gpu_type] = there.ms
     return step, stated_speeds(place.gpu_type, times, linked=found.training.gpus > 1)

@@ -44,8 +44,8 @@ class GpuSpeeds:
         plain, linked = plain_gpu(gpu_type), self.linked
         if plain == self.gpu_type:
             return self if trains_there == self.trains_there else replace(self, trains_there=trains_there)
-        there = dict(self.times).get(plain)
-        if there is None:
+        there = _within(dict(self.times).get(plain, 0))
+        if plain not in dict(self.times):
             return GpuSpeeds(plain, (), trains_there, linked)
         times = {name: _within(time * SAME / there) for name, time in self.times if name != plain}
         times |= {self.gpu_type: _within(SAME * SAME / there)} if self.gpu_type else {}
@@ -80,7 +80,7 @@ def time_permille(speeds: GpuSpeeds, gpu_type: str) -> int:
         return SAME
     known = dict(speeds.times).get(plain)
     if known is not None:
-        return known
+        return _within(known)
     by_rates = _by_rates(speeds.gpu_type or _USUAL_GPU, plain, linked=speeds.linked)
     if by_rates is None:
         return SAME

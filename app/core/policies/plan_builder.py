@@ -477,6 +477,8 @@ class PlanBuilder:
 def _best_of(choice: Choice, job: JobView) -> str:
     rank = f"the cheapest of {choice.rivals}" if choice.rivals > 1 else "the only one of the"
     text = f"{rank} {choice.offer.tier} offers that fit"
+    if choice.too_slow is not None:
+        text = f"the cheapest of the {choice.offer.tier} offers that fit and are in time"
     if choice.failing is not None:
         text = f"{text}, as {reasons.failing(choice.failing)}"
     if choice.beside is not None:
@@ -484,7 +486,7 @@ def _best_of(choice: Choice, job: JobView) -> str:
     elif choice.no_bids:
         text = f"{text}, bids left out, as it would begin again from nothing"
     if choice.too_slow is not None:
-        text = f"{text} and are in time: {reasons.too_slow(choice.too_slow)}"
+        text = f"{text}: {reasons.too_slow(choice.too_slow)}"
     elif job.speeds is not None:
         text = f"{text}{reasons.speed(job, job.speeds, choice.offer)}"
     if choice.unreached:

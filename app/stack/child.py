@@ -129,8 +129,11 @@ class Child:
 def ending_of(process: subprocess.Popen[bytes] | None) -> str:
     """How a process ended, in words."""
     code = None if process is None else process.poll()
-    if code is None:
-        return "not started"
+    return "not started" if code is None else ending_in_words(code)
+
+
+def ending_in_words(code: int) -> str:
+    """Of a process that ended with this code; below 0: by a signal."""
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from app.errors import Unavailable
 from app.stack.binding import UNPRIVILEGED_UID, Disguise, disguise_for_root, disguised
-from app.stack.child import ending_of
+from app.stack.child import ending_in_words, ending_of
 from app.stack.logs import last_line, open_log, tail_of
 
 USER = "allpass"
@@ -171,25 +171,30 @@ class EmbeddedPostgres:
                 os.chown(path, owner, -1, follow_symlinks=False)
 
     def _initialise(self) -> None:
-        """Beside its place first: whoever interrupts this leaves nothing that looks like a database."""
+        """Beside its place first: whoever interrupts this leaves nothing that looks like a database. What was killed
+        while it was at it is begun anew, once: a machine short of memory kills anybody."""
         draft = self._data_dir.with_name(f"{self._data_dir.name}.new")
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(mode=0o700)
-        self._own(draft)
-        self._make_in(draft)
+        for is_last in (False, True):
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(mode=0o700)
+            self._own(draft)
+            done = self._make_in(draft)
+            if done.returncode == 0:
+                break
+            if is_last or done.returncode > 0:
+                told = done.stderr.decode(errors="replace").strip()[-400:]
+                raise OSError(f"initdb: {told or ending_in_words(done.returncode)}")
         draft.replace(self._data_dir)  # which does not exist, or is empty
 
-    def _make_in(self, folder: Path) -> None:
+    def _make_in(self, folder: Path) -> subprocess.CompletedProcess[bytes]:
         password_file = self._password_file()
         password_file.touch(mode=0o600)
         password_file.write_text(secrets.token_hex(16))
         command = [str(_binaries() / "initdb"), "-D", str(folder), "-U", USER, "--auth=scram-sha-256"]
         command += [f"--pwfile={password_file}", "-E", "UTF8", "--locale=C", "--no-sync"]
-        done = subprocess.run(  # noqa: S603 (our own binary, our own arguments)
+        return subprocess.run(  # noqa: S603 (our own binary, our own arguments)
             command, preexec_fn=disguised(self._disguise, signal.SIGKILL), capture_output=True, check=False
         )
-        if done.returncode != 0:
-            raise OSError(done.stderr.decode(errors="replace").strip()[-400:])
 
     def _launch(self) -> None:
         self._port = self._port or _free_port()  # the same one after a restart: clients know it

@@ -12,6 +12,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from app.errors import Unavailable
+from app.stack import postgres as postgres_module
 from app.stack.binding import UNPRIVILEGED_UID, Disguise, disguise_for_root
 from app.stack.postgres import EmbeddedPostgres
 
@@ -103,3 +105,38 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.parametrize(
+    ("dies", "times", "told"),
+    [
+        ("kill -9 $$", 1, ""),
+        ("kill -9 $$", 2, "initdb: killed by signal 9"),
+        ("exit 3", 1, "initdb: exit code 3"),
+        ("echo 'no space left' >&2; exit 1", 1, "initdb: no space left"),
+    ],
+)
+def test_what_is_killed_while_it_makes_the_database_is_begun_anew_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str, times: int, told: str
+) -> None:
+    """What ends by itself says why, and is not tried again; nothing that is half made is taken for a database."""
+    real, fake, log = postgres_module._binaries(), tmp_path / "bin", tmp_path / "calls"
+    fake.mkdir()
+    for name in ("postgres", "pg_isready"):
+        (fake / name).symlink_to(real / name)
+    begun = f'#!/bin/sh\necho x >>{log}\nmkdir -p "$2"\n'  # initdb -D FOLDER
+    (fake / "initdb").write_text(f'{begun}[ $(wc -l <{log}) -gt {times} ] || {{ {dies}; }}\nexec {real}/initdb "$@"\n')
+    (fake / "initdb").chmod(0o755)
+    log.touch()
+    log.chmod(0o666)
+    monkeypatch.setattr(postgres_module, "_binaries", lambda: fake)
+    server = EmbeddedPostgres(tmp_path / "pg" / "data", settings=_FAST)
+    if not told:
+        server.start()
+        server.stop()
+        assert (tmp_path / "pg" / "data" / "PG_VERSION").exists()
+    else:
+        with pytest.raises(Unavailable, match=told):
+            server.start()
+        assert not (tmp_path / "pg" / "data").exists()
+    assert len(log.read_text().split()) == (2 if "kill" in dies else 1)

@@ -35,6 +35,8 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "eight types of GPU": {"gpu-types": "several"},
     "eight types of GPU, no predictions": {"gpu-types": "several", "knowledge": "none"},
     "eight types of GPU, deadlines of 1-2 run times": {"gpu-types": "several", "deadlines": "1-2"},
+    "half of the jobs bid": {"bids": "0.5", "move-seconds": "5"},
+    "all jobs bid, deadlines of 1-2 run times": {"bids": "1", "deadlines": "1-2"},
 }
 
 

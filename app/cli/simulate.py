@@ -95,6 +95,14 @@ def simulate(
             "unseen: the same, and policies are not told.",
         ),
     ] = None,
+    bids: Annotated[
+        str | None,
+        typer.Option(
+            "--bids",
+            help="Such a share of the jobs are spot jobs, and hosts of the marketplace may be bid for, for these "
+            "(0 to 1, default 0).",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of everything that is drawn.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many, from --seed on; figures are means.")] = 1,
     start: Annotated[float, typer.Option("--start", min=0, help="Leave out jobs before this second.")] = 0.0,
@@ -145,6 +153,7 @@ def simulate(
         "max-wait": max_wait,
         "pool": joined_words(pool) if pool else None,
         "gpu-types": gpu_types,
+        "bids": bids,
     }
     words = {name: text for name, text in given.items() if text is not None}
     if search_regret is not None:

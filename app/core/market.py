@@ -33,7 +33,8 @@ class Choice:
     be built there before it can be had. `failing`: the offer of a tier that comes first, where work costs more.
     `beside`: the best of its tier that is rented in the other way, on demand instead of by a bid or the other way
     round. `no_bids`: there are bids, and none for this spot job, which would begin again from nothing. `too_slow`: what
-    costs less, and would have it done later than its deadline.
+    costs less, and would have it done later than its deadline. `other_way`: `beside` costs less, and
+    is not worth a move.
     """
 
     offer: Offer
@@ -46,11 +47,18 @@ class Choice:
     beside: Offer | None = None
     no_bids: bool = False
     too_slow: Offer | None = None
+    other_way: bool = False
 
     @property
     def can_be_had(self) -> bool:
         """Whether nothing has to be built for it first."""
         return self.image is None
+
+    def in_way(self, *, bids: bool) -> Choice | None:
+        """The same by a bid, or on demand; None where there is none."""
+        if self.offer.interruptible is bids:
+            return self
+        return None if self.beside is None else replace(self, offer=self.beside, beside=self.offer, other_way=True)
 
 
 @dataclass(frozen=True, slots=True)

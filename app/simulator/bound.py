@@ -44,6 +44,12 @@ def bound(tasks: tuple[Task, ...], options: Options) -> SimulationResult:
             "--gpu-types one",
             param="policy",
         )
+    if options.bids:
+        raise InvalidInput(
+            "--policy clairvoyant: is a bound for what is rented on demand, and some jobs bid; leave it out, or "
+            "take --bids 0",
+            param="policy",
+        )
     usd, tier = min((usd, tier) for tier, usd in options.flat_usd().items())
     outcomes = tuple(
         JobOutcome(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from app.core import billing
@@ -14,6 +16,7 @@ from app.core.model.node import BillingStart, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import NodeView
 from app.simulator.machine_history import MachineHistory
+from app.simulator.outcomes import JobOutcome
 from app.simulator.scenario import BILLING, PROJECT, PROVIDERS, Scenario, hosts_of
 
 
@@ -34,7 +37,10 @@ class Cloud:
         self._chance = random.Random(f"{scenario.seed} machines")  # noqa: S311 - a simulation
         self.machines: dict[str, SimulatedMachine] = {}
         self._history = MachineHistory()
-        self._lives: MachineLives | None = None  # once one has failed
+        # Once one has failed; of bids something is believed before.
+        self._lives = None if scenario.market.bids is None else MachineLives(())
+        self._bid_chance = random.Random(f"{scenario.seed} lost bids")  # noqa: S311 - a simulation
+        self._bid_micros = self._bid_gpu_ms = 0
         self.bills: Counter[str] = Counter()  # micro-dollars by provider
         self.billed_gpu_ms: Counter[str] = Counter()  # GPU-milliseconds by provider, before rounding to billing units
         self.hosts: Counter[Tier] = Counter()  # of all nodes that are rented now: what a short market has fewer of
@@ -66,6 +72,8 @@ class Cloud:
             arrival_ms=offer.arrival_ms,
             arrival_micros=offer.arrival_micros,
             spot_only=offer.spot_only,
+            # Of a bid something is believed at once; of other machines what failures teach, from the next one on.
+            mean_life_ms=offer.mean_life_ms if offer.interruptible else 0,
         )
         at_request = BILLING[offer.tier].starts == BillingStart.REQUEST
         self.machines[view.node_id] = SimulatedMachine(view, now_ms if at_request else None)
@@ -114,6 +122,9 @@ class Cloud:
             bill = billing.cost(BILLING[view.tier], view.price_per_hour, machine.billed_from_ms, now_ms)
             self.billed_gpu_ms[view.provider] += view.gpu_count * (now_ms - machine.billed_from_ms)
         self.bills[view.provider] += bill.micros
+        if view.interruptible and machine.billed_from_ms is not None:
+            self._bid_micros += bill.micros
+            self._bid_gpu_ms += view.gpu_count * (now_ms - machine.billed_from_ms)
         return bill
 
     def learn(self, now_ms: int) -> list[NodeView]:
@@ -139,6 +150,19 @@ class Cloud:
         """How long a machine that comes up now will live; None: for ever."""
         mean_s = self._market.mean_life_s.get(tier)
         return None if mean_s is None else max(1, round(self._chance.expovariate(1 / mean_s) * 1000))
+
+    def bid_life_ms(self, node_id: str, now_ms: int) -> int | None:
+        """How long a machine that is ready now stays until its bid is lost; None: it was not bid for, or for ever."""
+        view, bids = self.machines[node_id].view, self._market.bids
+        if bids is None or not view.interruptible:
+            return None
+        lost_s = bids.lost_s(view.requested_ms / 1000, now_ms / 1000, self._bid_chance)
+        return None if math.isinf(lost_s) else max(1, math.ceil(lost_s * 1000) - now_ms)
+
+    def bid_figures(self, outcomes: Iterable[JobOutcome]) -> dict[str, float]:
+        """Dollars and GPU-hours of what was bid for, and how often a job lost its place to a higher bid."""
+        lost = sum(one.lost_bids for one in outcomes)
+        return {"bid_usd": self._bid_micros / 1e6, "bid_gpu_hours": self._bid_gpu_ms / 3.6e6, "lost_bids": lost}
 
     def charge(self, tier: Tier, gpu_ms: int, usd_per_hour: float) -> float:
         """GPU time of a tier that no machine here stands for; returns its dollars."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from app.core.board import Board
@@ -24,6 +24,7 @@ from app.core.model.snapshot import JobView, RunView
 from app.core.policy import Policy, PolicyConfig, PolicyState
 from app.simulator.cloud import Cloud
 from app.simulator.knowledge import REFINED_AT
+from app.simulator.lives import Life, SimulatedRun
 from app.simulator.outcomes import JobOutcome, SimulationResult
 from app.simulator.scenario import Scenario, Task
 
@@ -37,29 +38,6 @@ LEARNED_AGAIN_MS = 3_600_000  # once a machine has failed
 
 class Stuck(Exception):
     """Unfinished jobs, and nothing that could ever happen to them."""
-
-
-@dataclass(slots=True)
-class SimulatedRun:
-    """A stay of a job, or of two that are merged, on GPUs of a machine."""
-
-    view: RunView
-    gpus: tuple[int, ...]
-    goes_on_to: SimulatedRun | None = None  # the target of a move that this run saves for
-    kept_ms: int | None = None  # work that is safe if its machine dies; None: all that the job has done
-    over: bool = False
-
-
-@dataclass(slots=True)
-class Life:
-    """An unfinished job: what policies see of it, and what it really takes."""
-
-    task: Task
-    view: JobView
-    outcome: JobOutcome
-    work_ms: int  # from first step to last, as things stand
-    predicted_ms: int | None
-    run: SimulatedRun | None = None
 
 
 class Simulation:
@@ -111,7 +89,12 @@ class Simulation:
             self.decisions,
             dict(cloud.billed_gpu_ms),
             cloud.most_gpus,
+            self._beside(),
         )
+
+    def _beside(self) -> dict[str, float]:
+        """The figures that not every market and world has."""
+        return {} if self._scenario.market.bids is None else self._cloud.bid_figures(self._outcomes)
 
     def _next_ms(self, wake_ms: int | None) -> int:
         times = [self._agenda[0][0]] if self._agenda else []
@@ -205,6 +188,7 @@ class Simulation:
             total_run_ms=task.predicted_ms if task.known_after_ms == 0 else None,
             saves=task.saves,
             never_saves=not task.saves and task.own_saves_ms is None and task.known,
+            priority_class=task.priority_class,
             speeds=None if task.speeds is None else task.speeds.seen,
         )
         outcome = JobOutcome(
@@ -460,7 +444,8 @@ class Simulation:
         self._supply_changed(tier)
 
     def _may_die(self, node_id: str, tier: Tier) -> None:
-        life_ms = self._cloud.life_ms(tier)
+        lives_ms = (self._cloud.life_ms(tier), self._cloud.bid_life_ms(node_id, self._now_ms))
+        life_ms = min((one for one in lives_ms if one is not None), default=None)
         if life_ms is not None:
             self._at(self._now_ms + life_ms, lambda: self._die(node_id))
 
@@ -491,7 +476,9 @@ class Simulation:
     def _lose(self, run: SimulatedRun) -> None:
         """Its job goes on from the last checkpoint: on the target of a move, else where it gets a place."""
         life = self._lives[run.view.job_ids[0]]
-        life.outcome.faults += 1
+        bid = self._cloud.machines[run.view.node_id].view.interruptible
+        life.outcome.lost_bids += bid
+        life.outcome.faults += not bid
         if run.view.state == RunState.STANDBY:
             self._leave(life, run)  # the source goes on saving, and finds nobody to go on
             return
@@ -572,8 +559,7 @@ class Simulation:
 
     def _refresh_offers(self) -> None:
         self._set_offers()
-        changes = (curve.next_change_after(self._now_ms / 1000) for curve in self._scenario.market.prices.values())
-        next_s = min((at for at in changes if at is not None), default=None)
+        next_s = self._scenario.market.next_change_s(self._now_ms / 1000)
         if next_s is not None:
             self._at(max(self._now_ms + 1, round(next_s * 1000)), self._refresh_offers)
 

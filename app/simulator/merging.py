@@ -14,7 +14,8 @@ from app.core.model.merge import MergeMode, MergeView
 from app.core.model.plan import Merge, Split
 from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView
-from app.simulator.engine import Life, SimulatedRun, Simulation
+from app.simulator.engine import Simulation
+from app.simulator.lives import Life, SimulatedRun
 from app.simulator.mergeable import PROFILE_MS, SEEN_SHARES, looks_fruitless, true_gain
 from app.simulator.scenario import GPUS_OF_A_HOST, Task
 

@@ -13,6 +13,7 @@ from app.core.model.node import Tier
 from app.core.policy import PolicyConfig
 from app.errors import InvalidInput
 from app.simulator import packages
+from app.simulator.bids import bid_market, with_classes
 from app.simulator.gpu_types import GpuTypes, gpus_on_offer, with_speeds
 from app.simulator.knowledge import Knowledge
 from app.simulator.measured_moves import measured_move_s
@@ -51,6 +52,7 @@ class Options:
     calibration: MeasuredFigures = NOTHING_MEASURED
     pool: str = NONE
     gpu_types: GpuTypes = "one"
+    bids: float = 0.0
     tuning: Tuning = field(default_factory=Tuning)
 
     def having(self, name: str, text: str) -> Options:
@@ -95,6 +97,8 @@ class Options:
             said["pool"] = self.pool
         if self.gpu_types != "one":
             said["gpu-types"] = self.gpu_types
+        if self.bids:
+            said["bids"] = f"{self.bids:g}"
         set_apart = {name for name, _ in self.tuning.values}
         said = {name: text for name, text in said.items() if not set_apart.intersection(_SAME_AS.get(name, ()))}
         return said | {name: f"{value:g}" for name, value in self.tuning.values}
@@ -117,7 +121,8 @@ class Options:
     @property
     def has_bound(self) -> bool:
         """Whether `clairvoyant` can be played beside."""
-        return self.is_flat and not self.merges and not self.has_own and self.gpu_types == "one"
+        is_plain = self.gpu_types == "one" and not self.bids
+        return self.is_flat and not self.merges and not self.has_own and is_plain
 
     @property
     def merges(self) -> bool:
@@ -151,6 +156,7 @@ class Options:
                 )
             tasks = with_speeds(tasks, self.gpu_types, seed)
         tasks = with_trainees(tasks, self.merge_able, seed) if self.merge_able else tasks
+        tasks = with_classes(tasks, self.bids, seed) if self.bids else tasks
         world = self.world
         return tasks if world == FRIENDLY else with_habits(tasks, world, seed)
 
@@ -158,13 +164,17 @@ class Options:
         """What one seed draws, with moves as in `config`."""
         tasks, world = self.tasks(trace, seed), self.world
         settings = self.tuning.market(world)
+        horizon_s = _horizon_s(tasks, config)
+        curves = _curves(self, seed, horizon_s)
+        on_demand = curves.get(Tier.MARKETPLACE) if self.bids else None
         market = SimulatedMarket(
-            _curves(self, seed, _horizon_s(tasks, config)),
+            curves,
             startups=start_ups(world),
             random_startups=self.startup == "random",
             limits=dict(settings.limits),
             mean_life_s=dict(settings.mean_life_s),
             gpus=gpus_on_offer(self.gpu_types),
+            bids=None if on_demand is None else bid_market(world, on_demand, seed, horizon_s, settings.bid_percent),
         )
         max_wait_ms = None if self.max_wait_s is None else self.max_wait_s * 1000
         return Scenario(
@@ -274,11 +284,18 @@ def _move(text: str) -> float:
 
 
 def _merge_able(text: str) -> float:
+    return _share("merge-able", text, "0.8")
+
+
+def _bids(text: str) -> float:
+    return _share("bids", text, "0.5")
+
+
+def _share(name: str, text: str, example: str) -> float:
     share = float(text) if re.fullmatch(r"\d(\.\d{1,6})?", text) else -1.0
     if not 0 <= share <= 1:
         raise InvalidInput(
-            f"--merge-able: {text!r} is no share of the jobs; give a number from 0 to 1, for instance 0.8",
-            param="merge-able",
+            f"--{name}: {text!r} is no share of the jobs; give a number from 0 to 1, for instance {example}", param=name
         )
     return share
 
@@ -344,6 +361,7 @@ _READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "max-wait": ("max_wait_s", _max_wait),
     "pool": ("pool", _pool),
     "gpu-types": ("gpu_types", _gpu_types),
+    "bids": ("bids", _bids),
 }
 _SAME_AS = {"serverful-limit": ("serverful_limit",), "move-seconds": ("moves.save_ms", "moves.load_ms")}
 OPTION_NAMES = tuple(_READERS)

@@ -33,6 +33,7 @@ class JobOutcome:
     slowed_ms: int = 0  # trained longer than on the usual type of GPU; below 0: shorter
     moves: int = 0
     faults: int = 0
+    lost_bids: int = 0
     lost_ms: int = 0  # trained twice, for its machine failed or it could not save
     cost_usd: float = 0.0
     boot_usd: float = 0.0  # of it, while serverless machines came up
@@ -64,7 +65,7 @@ class JobOutcome:
 class SimulationResult:
     """`bills`: micro-dollars by provider. `most_nodes`: rented nodes at once, at most, whatever their size; `most_gpus`
     says how many GPUs. `billed_gpu_ms`: what the bills are for, by provider: GPU-milliseconds. `beside`: figures that
-    only worlds have which are not friendly."""
+    only markets with bids have, and worlds that are not friendly."""
 
     outcomes: tuple[JobOutcome, ...]
     bills: dict[str, int]

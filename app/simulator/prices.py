@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -100,20 +101,34 @@ def calm(seed: int, horizon_s: float) -> PriceCurve:
     """
     import numpy as np  # the curve itself needs only the standard library
 
+    steps = _steps(horizon_s)
+    scale = CALM_CUT_GAIN * CALM_DAILY_SD / _share_within(DAY_S, CALM_REVERSION_S)
+    draws = np.random.default_rng(seed).standard_normal(steps + 1).tolist()
+    wanted = (CALM_MEDIAN_USD * math.exp(scale * away) for away in _wandering(draws, CALM_REVERSION_S))
+    prices = tuple(min(max(usd, CALM_LEAST_USD), CALM_MOST_USD) for usd in wanted)
+    return PriceCurve(tuple(float(step * CALM_STEP_S) for step in range(steps + 1)), prices)
+
+
+def wandering(name: str, horizon_s: float, forgets_s: float) -> list[float]:
+    """A stationary Ornstein-Uhlenbeck process with a standard deviation of 1, every 10 minutes until the horizon; it
+    forgets where it was with a time constant of `forgets_s`. The same name draws the same."""
+    chance = random.Random(name)  # noqa: S311 - a simulation
+    return list(_wandering((chance.gauss(0, 1) for _ in range(_steps(horizon_s) + 1)), forgets_s))
+
+
+def _steps(horizon_s: float) -> int:
     if not (math.isfinite(horizon_s) and horizon_s >= 0):
         raise InvalidInput(f"horizon_s: {horizon_s} is no length of time; give seconds, 0 or more", param="horizon_s")
-    steps = math.ceil(horizon_s / CALM_STEP_S)
-    kept = math.exp(-CALM_STEP_S / CALM_REVERSION_S)
+    return math.ceil(horizon_s / CALM_STEP_S)
+
+
+def _wandering(draws: Iterable[float], forgets_s: float) -> Iterator[float]:
+    kept = math.exp(-CALM_STEP_S / forgets_s)
     fresh = math.sqrt(1 - kept * kept)
-    away = 0.0
-    prices: list[float] = []
-    scale = CALM_CUT_GAIN * CALM_DAILY_SD / _share_within(DAY_S, CALM_REVERSION_S)
-    draws = np.random.default_rng(seed).standard_normal(steps + 1)
-    for step, draw in enumerate(draws.tolist()):
-        away = draw if step == 0 else kept * away + fresh * draw
-        usd = CALM_MEDIAN_USD * math.exp(scale * away)
-        prices.append(min(max(usd, CALM_LEAST_USD), CALM_MOST_USD))
-    return PriceCurve(tuple(float(step * CALM_STEP_S) for step in range(steps + 1)), tuple(prices))
+    away: float | None = None
+    for draw in draws:
+        away = draw if away is None else kept * away + fresh * draw
+        yield away
 
 
 def _share_within(window_s: float, reversion_s: float) -> float:

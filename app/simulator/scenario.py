@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app.core.model.job import PriorityClass
 from app.core.model.money import MICROS_PER_USD, Money
 from app.core.model.node import RENTED_TIERS, BillingRule, BillingStart, ProviderTraits, Tier
 from app.core.model.offer import Offer
 from app.core.policy import PAPER_MOVE, MoveCost
+from app.simulator.bids import BidMarket, with_bids
 from app.simulator.gpu_types import ONE, SimulatedGpu, TaskSpeeds
 from app.simulator.mergeable import Trainee
 from app.simulator.own.machines import OwnMachines
@@ -78,6 +80,7 @@ class Task:
     own_saves_ms: int | None = None  # of one that saves by itself alone: how far apart, in work
     model: int = 0  # which base model it fetches
     project: str = PROJECT
+    priority_class: PriorityClass = PriorityClass.GUARANTEED
     speeds: TaskSpeeds | None = None  # of one that takes any type of GPU; else it takes A100s
 
 
@@ -91,6 +94,7 @@ class SimulatedMarket:
     limits: dict[Tier, int] = field(default_factory=dict)  # hosts of a tier that are to be had at once
     mean_life_s: dict[Tier, float] = field(default_factory=dict)  # of a machine until it fails; absent: for ever
     gpus: tuple[SimulatedGpu, ...] = ONE  # prices are an A100's
+    bids: BidMarket | None = None  # for hosts of the marketplace
 
     def traits(self) -> tuple[ProviderTraits, ...]:
         return tuple(
@@ -109,7 +113,7 @@ class SimulatedMarket:
 
     def offers(self, now_s: float, gpu_counts: tuple[int, ...], left: dict[Tier, int]) -> tuple[Offer, ...]:
         """What can be rented now, and is left of its tier."""
-        return tuple(
+        found = tuple(
             Offer(
                 provider=PROVIDERS[tier],
                 offer_id=f"{gpu.name}x{count}",
@@ -128,6 +132,13 @@ class SimulatedMarket:
             for count in gpu_counts
             if left.get(tier, hosts_of(count)) >= hosts_of(count)
         )
+        return found if self.bids is None else with_bids(found, self.bids, now_s)
+
+    def next_change_s(self, now_s: float) -> float | None:
+        """When a price changes next; None: never."""
+        curves = [*self.prices.values(), *([] if self.bids is None else [self.bids.lowest])]
+        changes = (curve.next_change_after(now_s) for curve in curves)
+        return min((at for at in changes if at is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)

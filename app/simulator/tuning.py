@@ -20,6 +20,7 @@ from app.core.model.plan import ActionKind
 from app.core.policy import AllpassRules, MoveCost, PolicyConfig
 from app.core.tiers import BudgetRule
 from app.errors import InvalidInput
+from app.simulator.bids import USUAL_PERCENT
 from app.simulator.worlds.known import FRIENDLY
 from app.simulator.worlds.world import World
 
@@ -35,18 +36,22 @@ PLAIN_CONFIG = PolicyConfig(
 )
 _PARTS: Mapping[str, type] = {"budget": BudgetRule, "moves": MoveCost, "rules": AllpassRules}
 _NOT_SET = frozenset({"capabilities", "explains", "merging", "merge_modes"})
-_ABOVE_ZERO = frozenset({"tick_ms", "horizon_ms", "rules.reuse_half_life_ms", "rules.chase_pause_share"})
+_ABOVE_ZERO = frozenset(
+    {"tick_ms", "horizon_ms", "rules.reuse_half_life_ms", "rules.chase_pause_share", "market.bid_percent"}
+)
+_BID_PERCENT = "market.bid_percent"
 _OF_A_TIER: Mapping[str, type] = {"prices": float, "limits": int, "mean_life_s": float}
 
 
 @dataclass(frozen=True, slots=True)
 class MarketSettings:
     """Prices are dollars per GPU and hour where the market is flat; `limits`: machines of a tier to be had at once;
-    `mean_life_s`: of a machine until it fails, absent: for ever."""
+    `mean_life_s`: of a machine until it fails, absent: for ever; `bid_percent`: of the lowest bid is bid."""
 
     prices: Mapping[Tier, float]
     limits: Mapping[Tier, int]
     mean_life_s: Mapping[Tier, float]
+    bid_percent: int = USUAL_PERCENT
 
 
 def flat_usd(world: World) -> dict[Tier, float]:
@@ -64,7 +69,7 @@ def _known() -> dict[str, type]:
             found[one.name] = _kind(one.type)
     for name, kind in _OF_A_TIER.items():
         found |= {f"market.{name}.{tier.value}": kind for tier in RENTED_TIERS}
-    return found
+    return found | {_BID_PERCENT: int}
 
 
 def _kind(annotation: object) -> type:
@@ -111,12 +116,15 @@ class Tuning:
         found: dict[str, dict[Tier, Any]] = {name: {} for name in _OF_A_TIER}
         for name, value in self.values:
             head, _, rest = name.partition(".")
-            if head == "market":
+            if head == "market" and name != _BID_PERCENT:
                 kind, _, tier = rest.partition(".")
                 found[kind][Tier(tier)] = value
         lives = {tier: life_s for tier in RENTED_TIERS if (life_s := world.of(tier).mean_life_s) is not None}
         return MarketSettings(
-            {**flat_usd(world), **found["prices"]}, found["limits"], {**lives, **found["mean_life_s"]}
+            {**flat_usd(world), **found["prices"]},
+            found["limits"],
+            {**lives, **found["mean_life_s"]},
+            round(dict(self.values).get(_BID_PERCENT, USUAL_PERCENT)),
         )
 
 

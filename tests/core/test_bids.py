@@ -23,7 +23,21 @@ from app.core.model.snapshot import JobView, NodeView, Snapshot
 from app.core.policies import policy_named, policy_names
 from app.core.policy import PolicyConfig, PolicyState
 from app.core.spot_places import begins_from_nothing, is_of_its_class, may_be_interrupted
-from tests.core.samples import CONFIG, MARKET, NOW_MS, configs, job, node, offer, snapshot, snapshots
+from tests.core.samples import (
+    ALL_ACTIONS,
+    CLOUD,
+    CONFIG,
+    MARKET,
+    NOW_MS,
+    SERVERLESS,
+    configs,
+    job,
+    node,
+    offer,
+    run,
+    snapshot,
+    snapshots,
+)
 
 HOUR_MS = 3_600_000
 BELIEVED_MS = 14_000_000  # of a bid that nobody has lost yet: four hours, to two digits
@@ -271,3 +285,71 @@ def test_the_reason_says_why_a_bid_is_taken_or_not(who: JobView, bid_price: str,
 def test_a_guaranteed_job_is_told_nothing_of_bids() -> None:
     (provision,) = decide("cheapest-first", snapshot(jobs=[job()], offers=[learned(BID), MARKET])).actions
     assert "bid" not in provision.reason
+
+
+# Who leaves a dearer place
+
+
+MOVING = replace(CONFIG, capabilities=ALL_ACTIONS)
+REST_MS = 200 * (CONFIG.moves.save_ms + CONFIG.moves.load_ms)
+
+
+def trains_on(place: NodeView, left_ms: int = 100 * HOUR_MS, **changes: Any) -> Snapshot:
+    """A spot job that has trained there for long, and is not done for long."""
+    held = spot(
+        state=JobState.RUNNING, total_run_ms=REST_MS + left_ms, deadline_ms=10**10, checkpoint_step=1, **changes
+    )
+    live = run("run_a", "job_a", place.node_id, tier=place.tier, running_since_ms=NOW_MS - REST_MS)
+    return snapshot(now_ms=NOW_MS, jobs=[held], runs=[live], nodes=[place], offers=[SERVERLESS, MARKET, CLOUD])
+
+
+def rented(plan: Plan) -> list[str]:
+    return [one.offer.offer_id for one in plan.actions if isinstance(one, Provision)]
+
+
+def dear(price: str) -> NodeView:
+    return node("node_r", Tier.CONVENTIONAL, free_gpus=(), price_per_hour=Money.usd(price))
+
+
+@pytest.mark.parametrize(
+    ("bid", "on_demand", "taken"),
+    [
+        ("0.36", "0.74", ["ask~bid"]),
+        ("0.36", "2.00", ["ask~bid"]),
+        ("0.66", "0.74", ["ask"]),  # it is not half of what it pays, and would be lost many times
+        ("0.66", "1.25", []),
+    ],
+)
+def test_a_long_job_leaves_what_costs_twice_as_much_as_a_bid(bid: str, on_demand: str, taken: list[str]) -> None:
+    """However often it will lose one: that is in the price. Where bids are not worth it, what is on demand may be."""
+    lives = MachineLives(())
+    offers = [
+        lives.told_of(replace(one, price_per_hour=Money.usd(usd))) for one, usd in ((BID, bid), (MARKET, on_demand))
+    ]
+    seen = replace(trains_on(dear("1.29")), offers=(SERVERLESS, *offers))
+    plan = decide("allpass", seen, MOVING)
+    assert rented(plan) == taken
+    assert plan_breaches(seen, plan, MOVING) == []
+
+
+def test_who_is_done_soon_is_not_likely_to_lose_it() -> None:
+    """An hour is left of it, and such bids last four: a third less is worth it."""
+    offers = (SERVERLESS, MachineLives(()).told_of(replace(BID, price_per_hour=Money.usd("0.66"))))
+    for left_ms, taken in ((5 * HOUR_MS // 4, ["ask~bid"]), (100 * HOUR_MS, [])):
+        assert rented(decide("allpass", replace(trains_on(dear("1.29"), left_ms), offers=offers), MOVING)) == taken
+
+
+def test_what_is_on_demand_is_told_beside_the_bid_that_is_not_worth_it() -> None:
+    offers = (SERVERLESS, MARKET, MachineLives(()).told_of(replace(BID, price_per_hour=Money.usd("0.66"))))
+    plan = decide("allpass", replace(trains_on(dear("1.29")), offers=offers), MOVING)
+    assert (
+        "the cheapest of the marketplace offers that fit and are on demand: others are not worth a move, as with what "
+        "is likely to be lost, an hour of its work costs $0.676 by a bid and $0.74 on demand"
+    ) in plan.actions[0].reason
+
+
+def test_a_guaranteed_job_leaves_for_what_is_on_demand() -> None:
+    seen = trains_on(dear("1.29"))
+    guaranteed = replace(seen.jobs[0], priority_class=PriorityClass.GUARANTEED)
+    offers = (SERVERLESS, MARKET, MachineLives(()).told_of(BID))
+    assert rented(decide("allpass", replace(seen, jobs=(guaranteed,), offers=offers), MOVING)) == ["ask"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.core.model.job import PriorityClass
 from app.core.model.node import Tier
 from app.core.policy import PAPER_MOVE
 from app.errors import InvalidInput
@@ -51,6 +52,7 @@ def test_every_option_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "ahead": "off",
         "max-wait": "20",
         "pool": "4xA100+lab:2x8xH100@0.4",
+        "bids": "1",
     }
     assert set(words) == set(OPTION_NAMES) - {"gpu-types"}, "which is not played with what may be merged"
     options = Options()
@@ -66,6 +68,8 @@ def test_every_option_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (4, 50_000, None),
         (1, 910_000, None),
     ]
+    assert {task.priority_class for task in scenario.tasks} == {PriorityClass.SPOT}
+    assert scenario.market.bids is not None
     assert config.merging
     assert not options.ahead
     assert scenario.max_wait_ms == 20_000
@@ -131,8 +135,9 @@ def test_every_setting_reaches_what_it_is_for(name: str) -> None:
     """Set by its name, and nothing else changes."""
     tuning = Tuning().having(name, 3)
     if name.startswith("market."):
-        _, kind, tier = name.split(".")
-        assert getattr(tuning.market(), kind)[Tier(tier)] == 3
+        _, kind, *tier = name.split(".")
+        found = getattr(tuning.market(), kind)
+        assert (found[Tier(*tier)] if tier else found) == 3
         assert tuning.config() == PLAIN_CONFIG
         return
     part, _, inner = name.rpartition(".")

@@ -19,6 +19,8 @@ from app.core.policies.plan_builder import PlanBuilder
 from app.core.policies.weighing import break_even_ms, may_be_parked, slack_ms
 from app.core.remaining import LEAST_MS, predicted_ms, ran_ms, remaining_ms, unkept_ms
 
+_RISKS_MOST = 0.5
+
 
 class Mover:
     """Looks at the runs of one decision; used once. `budget_ms` is F, which counts at the limit of nodes only."""
@@ -55,7 +57,8 @@ class Mover:
         """To a node that is there, else to one that comes, else to a new one: to the first that is worth the move.
 
         `drop`: by which share a place has to cost less than where the job is; in any case it costs less. A node that
-        was rented for the job stays its target when its offer is gone from the market, as it is once it is taken.
+        was rented for the job stays its target when its offer is gone from the market, as it is once it is taken. Where
+        a bid costs least and is too likely to be lost, or the other way round, what is rented in the other way may do.
         """
         price = self.price(job, run)
         if price is None:
@@ -74,12 +77,14 @@ class Mover:
             return
         left_ms = self.desk.left_ms(job, run) if self._is_known(job, run) else None
         choice = self.outlook.serverful.choose(job, left_ms) if self.outlook.may_rent() else None
-        if choice is None or share_micros(choice.offer, job) > most_micros:
-            return
-        if not self._is_worth(job, run, price, choice.offer, drop):
-            return
-        if not self.desk.provision(job, "the job moves there when it is ready", left_ms=left_ms):
-            self._park_if_slack(job, run)
+        for offer in () if choice is None else (choice.offer, choice.beside):
+            if offer is None or share_micros(offer, job) > most_micros:
+                continue
+            if self._is_worth(job, run, price, offer, drop):
+                bids = offer.interruptible
+                if not self.desk.provision(job, "the job moves there when it is ready", left_ms=left_ms, bids=bids):
+                    self._park_if_slack(job, run)
+                return
 
     def _ready_places(self, job: JobView, most_micros: float) -> list[Place]:
         """The best one; where GPUs differ in speed the best of each shape: the first may have the job late."""
@@ -137,10 +142,12 @@ class Mover:
 
     def _risks(self, job: JobView, run: RunView, price: int, target: Offer | NodeView) -> bool:
         """Whether the share by which the target costs less is below the chance that it fails before the job is done:
-        the place that the job has would be left for one that it loses."""
+        the place that the job has would be left for one that it loses. What that costs is in the price of the target
+        already. So whatever the chance, half the price is less: else a long job would stay where it costs twice as
+        much as where all others are."""
         if not target.mean_life_ms:
             return False
-        chance = self.desk.left_ms(job, run) / target.mean_life_ms
+        chance = min(_RISKS_MOST, self.desk.left_ms(job, run) / target.mean_life_ms)
         return share_micros(target, job) > (1 - chance) * price
 
     def _would_be_late(self, job: JobView, run: RunView, left_ms: int, lost_ms: int, longer_ms: int) -> bool:

@@ -220,13 +220,17 @@ class PlanBuilder:
         *,
         ahead: bool = False,
         left_ms: int | None = None,
+        bids: bool | None = None,
     ) -> bool:
         """A new node for the job, where one that fits may be rented; `ahead`: one like it, for those to come.
-        None for a job whose last one could not be had a moment ago. `left_ms`: as for `Market.choose`."""
+        None for a job whose last one could not be had a moment ago. `left_ms`: as for `Market.choose`. `bids`: by a
+        bid, or on demand; None: in the way that costs less."""
         if job.not_before_ms > self.now_ms:
             self.wake(job.not_before_ms)
             return False
         choice = self.outlook.to_be_had(job, left_ms)
+        if choice is not None and bids is not None:
+            choice = choice.in_way(bids=bids)
         if choice is None or not choice.can_be_had or self.fleet.hosts(job):
             return False
         offer = choice.offer
@@ -479,8 +483,11 @@ def _best_of(choice: Choice, job: JobView) -> str:
     text = f"{rank} {choice.offer.tier} offers that fit"
     if choice.too_slow is not None:
         text = f"the cheapest of the {choice.offer.tier} offers that fit and are in time"
+    if choice.other_way:
+        way = "bid for" if choice.offer.interruptible else "on demand"
+        text = f"the cheapest of the {choice.offer.tier} offers that fit and are {way}: others are not worth a move"
     if choice.failing is not None:
-        text = f"{text}, as {reasons.failing(choice.failing)}"
+        text = f"{text}, as {reasons.failing(job, choice.offer, choice.failing)}"
     if choice.beside is not None:
         text = f"{text}, as {reasons.bid_or_not(job, choice.offer, choice.beside)}"
     elif choice.no_bids:

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from app.core import queue
 from app.core.gpu_speeds import SAME, GpuSpeeds, time_permille
-from app.core.job_prices import entered_micros, job_micros, staying_ms, stretch_ms
-from app.core.machine_lives import weighed_micros
+from app.core.job_prices import arrival_cost, entered_micros, job_micros, staying_ms, stretch_ms
 from app.core.model.image import ImageState, ImageView
 from app.core.model.job import Resources
 from app.core.model.money import ZERO, Money
@@ -78,11 +77,15 @@ def too_slow(passed_over: Offer) -> str:
     return f"on {offer(passed_over)} it would cost less and be done later than its deadline"
 
 
-def failing(passed_over: Offer) -> str:
-    """Why a tier that comes first is not taken."""
-    work = Money(round(weighed_micros(passed_over), -4))  # in cents
-    lives = duration(passed_over.mean_life_ms)
-    return f"machines of {offer(passed_over)} fail after {lives} on average, so that an hour of work costs {work} there"
+def failing(job: JobView, taken: Offer, passed_over: Offer) -> str:
+    """Why a tier that comes first is not taken: what an hour of the job's work costs there, and here."""
+    told = f"machines of {offer(passed_over)} fail after {duration(passed_over.mean_life_ms)} on average, so that"
+    stretch, staying = stretch_ms(job), staying_ms(job)
+    there, here = (Money(round(entered_micros(one, stretch, staying, job.speeds), -4)) for one in (passed_over, taken))
+    arrives = staying and (arrival_cost(passed_over) or arrival_cost(taken))
+    if arrives:
+        return f"{told}, with its arrival, an hour of its work costs {there} there and {here} here"
+    return f"{told} an hour of work costs {there} there"
 
 
 def node(view: NodeView) -> str:

@@ -21,7 +21,8 @@ from app.core.model.pool import JOINED
 from app.core.model.run import RunPurpose, RunState
 from app.core.pools import CLOSING_MS, STARTUP_MS
 from app.simulator.cloud import Cloud
-from app.simulator.engine import Event, Life, SimulatedRun, Simulation
+from app.simulator.engine import Event, Simulation
+from app.simulator.lives import Life, SimulatedRun
 from app.simulator.merging import MergingSimulation
 from app.simulator.outcomes import SimulationResult
 from app.simulator.own.cloud import OwnCloud, RoughOwnCloud

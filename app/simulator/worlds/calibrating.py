@@ -30,7 +30,8 @@ _KNOWN = (*(name for name, _ in FRIENDLY.figures()), _MOVE)
 _WHOLE = frozenset({"hosts", "models"})
 _ABOVE_ZERO = frozenset(
     {"startup_mean_s", "startup_sd_s", "cold_mean_s", "give_up_s", "drought_s", "own_saves_every_s"}
-    | {"checkpoint_every_s", "link_least_mbps", "link_most_mbps", "mean_life_s", "models"}
+    | {"checkpoint_every_s", "link_least_mbps", "link_most_mbps", "mean_life_s", "models", "bid_share"}
+    | {"bid_forgets_s"}
 )
 
 

@@ -16,6 +16,7 @@ FRIENDLY = World(
     serverless=TierWorld(2.10, 3.88, 1.84),
     marketplace=TierWorld(0.74, 36.04, 7.35),
     conventional=TierWorld(1.29, 255.59, 26.26),
+    # Bids are as in `measured` here: whoever asks for them asks how they are lost.
 )
 
 # One world with every figure that somebody has published or that is measured here, at its middle.
@@ -88,6 +89,10 @@ MEASURED = World(
     checkpoint_every_s=300.0,  # [S]
     save_s=1.0,  # a save waits for one copy in memory (`benchmarks.transfer`); here with 10 GB of state [A]
     prepare_s=20.0,  # [S]
+    bid_share=0.5,  # Vast.ai's documentation: interruptible machines often cost half, or less
+    bid_sd_share=0.24,  # [A]: as the price on demand of a calm day (`app.simulator.prices`)
+    bid_forgets_s=10_800.0,  # [A]: likewise
+    bid_taken_s=49_680.0,  # [A]: as AWS took its spot machines back in 2020, after 13.8 h (see below)
 )
 
 # The rough end of what users tell: each figure at least as bad as in `measured`.
@@ -160,6 +165,10 @@ HARSH = World(
     checkpoint_every_s=600.0,
     save_s=10.0,  # what a save is taken to cost by `app.core.machine_lives`
     prepare_s=20.0,
+    bid_share=0.65,  # [A]
+    bid_sd_share=0.4,  # [A]
+    bid_forgets_s=10_800.0,
+    bid_taken_s=5_760.0,  # as Google took preemptible machines back in 2020, after 1.6 h
 )
 
 WORLDS = {one.name: one for one in (FRIENDLY, MEASURED, HARSH)}

@@ -10,8 +10,10 @@ from app.core.model.node import ProviderTraits, Tier
 from app.core.model.offer import Offer
 from app.core.model.plan import Migrate, Provision, Start
 from app.core.model.run import RunState
+from app.simulator.bids import below_on_demand
 from app.simulator.cloud import Cloud
-from app.simulator.engine import Event, Life, SimulatedRun, Simulation
+from app.simulator.engine import Event, Simulation
+from app.simulator.lives import Life, SimulatedRun
 from app.simulator.merging import MergingSimulation
 from app.simulator.outcomes import SimulationResult
 from app.simulator.scenario import Scenario
@@ -41,12 +43,11 @@ class RoughSimulation(Simulation):
 
     def run(self) -> SimulationResult:
         self._supply_turns()
-        return replace(super().run(), beside=self._beside())
+        return super().run()
 
     def _beside(self) -> dict[str, float]:
-        """The figures that only such worlds have."""
         many = max(1, len(self._outcomes))
-        return {
+        return super()._beside() | {
             "failed_starts": self._failed_starts,
             "mean_fetch_s": sum(one.fetch_ms for one in self._outcomes) / many / 1000,
             "mean_saving_s": sum(one.saving_ms for one in self._outcomes) / many / 1000,
@@ -275,7 +276,7 @@ class RoughSimulation(Simulation):
     def _offers(self) -> tuple[Offer, ...]:
         market = self._scenario.market
         plain = market.offers(self._now_ms / 1000, self._gpu_counts, self._cloud.left())
-        return self._cloud.as_learned(self._hosts.supply.offers(plain, self._now_ms))
+        return self._cloud.as_learned(below_on_demand(self._hosts.supply.offers(plain, self._now_ms)))
 
     def _traits(self) -> tuple[ProviderTraits, ...]:
         traits = super()._traits()

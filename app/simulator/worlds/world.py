@@ -64,6 +64,10 @@ class World:
     without. `own_saves_share` save by themselves every `own_saves_every_s` and not when they are asked to:
     what they did since is lost when they move. All others save every `checkpoint_every_s` of work, and each save makes
     the training wait for `save_s`. `prepare_s` is what policies take the target of a move to need before it.
+
+    Where hosts of the marketplace can be bid for, the lowest bid is `bid_share` of the price on demand in the middle;
+    its logarithm wanders with a standard deviation of `bid_sd_share` and forgets where it was with a time constant of
+    `bid_forgets_s`. After `bid_taken_s` on average somebody rents on demand what was bid for (0: nobody does).
     """
 
     name: str
@@ -82,6 +86,10 @@ class World:
     checkpoint_every_s: float = 600.0
     save_s: float = 0.0
     prepare_s: float = 0.0
+    bid_share: float = 0.5
+    bid_sd_share: float = 0.24
+    bid_forgets_s: float = 10_800.0
+    bid_taken_s: float = 49_680.0
 
     def of(self, tier: Tier) -> TierWorld:
         """The figures of a tier. Machines of one's own are the same in every world: there at once, on a good link."""

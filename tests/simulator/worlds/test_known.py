@@ -12,7 +12,7 @@ from app.simulator.worlds.known import FRIENDLY, HARSH, MEASURED, WORLDS
 from app.simulator.worlds.world import TierWorld, World
 
 # More of these is better; of all others, less.
-BETTER = frozenset({"link_least_mbps", "link_most_mbps", "notice_s", "known_share", "mean_life_s"})
+BETTER = frozenset({"link_least_mbps", "link_most_mbps", "notice_s", "known_share", "mean_life_s", "bid_taken_s"})
 NEITHER = frozenset({"hosts", "dearer_most", "give_up_s", "models", "own_saves_every_s"})
 
 

@@ -14,7 +14,7 @@ from app.core.board import Board
 from app.core.codec import dumps
 from app.core.gpu_speeds import GpuSpeeds
 from app.core.invariants import plan_breaches, snapshot_breaches
-from app.core.model.job import JobState, StartRule
+from app.core.model.job import JobState, PriorityClass, StartRule
 from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier
 from app.core.model.plan import ActionKind, Assign, Plan, Provision, Release, Start
@@ -228,6 +228,9 @@ def booted(plan: Plan, seen: Snapshot) -> list[NodeView]:
             memory_bytes=action.offer.memory_bytes,
             price_per_hour=action.offer.price_per_hour,
             mean_life_ms=action.offer.mean_life_ms,
+            arrival_ms=action.offer.arrival_ms,
+            arrival_micros=action.offer.arrival_micros,
+            spot_only=action.offer.spot_only,
             free_gpus=tuple(range(action.offer.gpu_count)),
             expected_ready_ms=seen.now_ms + action.offer.startup_ms,
             requested_ms=seen.now_ms,
@@ -241,6 +244,60 @@ def booted(plan: Plan, seen: Snapshot) -> list[NodeView]:
 _types = st.sampled_from(["A100", "H100", "L4", "V100"])
 _hourly = st.sampled_from(["0.10", "0.30", "0.80", "1.60", "3.00"]).map(Money.usd)
 _HOUR_MS = 3_600_000
+_close = st.sampled_from(["0.40", "0.54", "0.56", "0.74", "0.80", "1.05", "1.15", "1.29"]).map(Money.usd)
+_lives_ms = st.sampled_from([0, 0, 600_000, _HOUR_MS, 4 * _HOUR_MS])
+_arrivals = st.sampled_from([(0, 0), (0, 0), (30_000, 80_000), (600_000, 400_000)])
+
+
+@st.composite
+def auctions(draw: st.DrawFn) -> Snapshot:
+    """Jobs that train where it is dear, beside hosts that are bid for or on demand, some of which come: at prices that
+    are near each other, so that one is worth a move and the next is not."""
+    now_ms, jobs, runs, nodes = 100 * _HOUR_MS, [], [], []
+    for number in range(draw(st.integers(1, 4))):
+        left_ms = draw(st.integers(2, 60)) * draw(st.sampled_from([60_000, 60_000, 600_000, 4 * _HOUR_MS]))
+        ran_ms = 20 * _HOUR_MS
+        one = job(
+            f"job_{number}",
+            JobState.RUNNING,
+            priority_class=draw(st.sampled_from([PriorityClass.SPOT, PriorityClass.SPOT, PriorityClass.GUARANTEED])),
+            total_run_ms=draw(st.sampled_from([left_ms + ran_ms, left_ms + ran_ms, None])),
+            deadline_ms=now_ms + draw(st.sampled_from([left_ms, 10 * left_ms])) + 300_000,
+            start=StartRule.AUTO,
+            submitted_ms=now_ms - ran_ms,
+            saves=draw(st.sampled_from([True, True, False])),
+            checkpoint_step=1,
+        )
+        jobs.append(one)
+        tier = draw(st.sampled_from([Tier.SERVERLESS, Tier.MARKETPLACE, Tier.CONVENTIONAL]))
+        held = node(f"node_{number}", tier, free_gpus=(), price_per_hour=draw(_close), mean_life_ms=draw(_lives_ms))
+        nodes.append(held)
+        runs.append(run(f"run_{number}", one.job_id, held.node_id, tier=tier, running_since_ms=now_ms - ran_ms))
+    for number in range(draw(st.integers(0, 4))):
+        state = draw(st.sampled_from([NodeState.BOOTING, NodeState.BOOTING, NodeState.READY]))
+        arrival_ms, arrival_micros = draw(_arrivals)
+        nodes.append(
+            node(
+                f"node_free_{number}",
+                state=state,
+                expected_ready_ms=now_ms + draw(st.sampled_from([-300_000, 1_000, 60_000, 100_000])),
+                price_per_hour=draw(_close),
+                idle_since_ms=now_ms if state == NodeState.READY else None,
+                spot_only=draw(st.booleans()),
+                mean_life_ms=draw(_lives_ms),
+                arrival_ms=arrival_ms,
+                arrival_micros=arrival_micros,
+            )
+        )
+    offers = []
+    for number in range(draw(st.integers(1, 5))):
+        tier = draw(st.sampled_from([Tier.SERVERLESS, Tier.MARKETPLACE, Tier.MARKETPLACE, Tier.CONVENTIONAL]))
+        arrival_ms, arrival_micros = draw(_arrivals)
+        one = offer(f"offer_{number}", tier, startup_ms=draw(st.sampled_from([3_000, 60_000])))
+        is_bid = tier is Tier.MARKETPLACE and draw(st.booleans())
+        told = {"price_per_hour": draw(_close), "mean_life_ms": draw(_lives_ms), "spot_only": is_bid}
+        offers.append(replace(one, arrival_ms=arrival_ms, arrival_micros=arrival_micros, **told))
+    return snapshot(now_ms=now_ms, jobs=jobs, runs=runs, nodes=nodes, offers=offers)
 
 
 @st.composite
@@ -284,8 +341,8 @@ def crossroads(draw: st.DrawFn) -> Snapshot:
     return snapshot(now_ms=now_ms, jobs=jobs, runs=runs, nodes=nodes, offers=offers)
 
 
-@settings(max_examples=300)
-@given(seen=snapshots() | crossroads())
+@settings(max_examples=600)
+@given(seen=snapshots() | crossroads() | auctions())
 def test_renting_comes_to_rest(seen: Snapshot) -> None:
     """What is rented is counted on by the next decision at the same moment: else machines would be asked for and ended
     for ever, each time for money. A few may be rented anew, where another job takes what was rented for one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 
 from app.core import queue
@@ -86,22 +87,25 @@ class Mover:
                     self._park_if_slack(job, run)
                 return
 
-    def _ready_places(self, job: JobView, most_micros: float) -> list[Place]:
-        """The best one; where GPUs differ in speed the best of each shape: the first may have the job late."""
-        if job.speeds is None:
-            best = self.desk.ready_place(job, most_micros)
-            return [] if best is None else [best]
-        places = self.desk.fleet.ready_places(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else ()
-        return sorted(places, key=lambda place: (place.weighed_share_micros(job), place.rank))
-
-    def _coming_places(self, job: JobView, most_micros: float) -> list[Place]:
-        """Likewise of those that come. What was rented for the job is among them, so that it is not rented again."""
+    def _ready_places(self, job: JobView, most_micros: float) -> Iterator[Place]:
+        """The best one, then the best of each shape, and of those that last alike: what costs least may be lost too
+        soon, or have the job late."""
         if not self.outlook.may(ActionKind.ASSIGN):
-            return []
-        if job.speeds is None:
-            first = self.desk.fleet.coming_place(job, most_micros)
-            return [] if first is None else [first]
-        return sorted(self.desk.fleet.coming_places(job, most_micros), key=lambda place: place.coming_rank)
+            return
+        if job.speeds is None and (best := self.desk.ready_place(job, most_micros)) is not None:
+            yield best
+        places = self.desk.fleet.ready_places(job, most_micros)
+        for place in sorted(places, key=lambda place: (place.weighed_share_micros(job), place.rank)):
+            if job.speeds is not None or not self.desk.wastes(place, job):
+                yield place
+
+    def _coming_places(self, job: JobView, most_micros: float) -> Iterator[Place]:
+        """Likewise of those that come: what comes soonest, then what costs least. Whatever was rented for the job is
+        worth no more than one of these, so that nothing is rented again for it."""
+        if self.outlook.may(ActionKind.ASSIGN):
+            fleet = self.desk.fleet
+            yield from sorted(fleet.coming_places(job, most_micros), key=lambda place: place.coming_rank)
+            yield from sorted(fleet.cheapest_coming_places(job, most_micros), key=lambda place: place.coming_rank)
 
     def _leave_for(self, job: JobView, run: RunView, place: Place) -> None:
         """Two jobs of one process save and leave: a move that is prepared while they train is for one."""

@@ -18,7 +18,7 @@ from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, NodeView
-from app.core.policies.room import Room, shape_fits
+from app.core.policies.room import Lasting, Room, shape_fits
 from app.core.spot_places import is_of_its_class
 
 
@@ -80,6 +80,12 @@ class Place:
     def shape(self) -> Shape:
         return self.gpu_type, self.gpu_memory_bytes, self.gpu_count, self.cpus, self.memory_bytes, self.image
 
+    @property
+    def lasting(self) -> Lasting:
+        """Of two places of one shape and this, the one that costs less is worth a move wherever the other is."""
+        one = self.one
+        return one.mean_life_ms, one.arrival_ms, one.arrival_micros, one.spot_only
+
     def could_fit(self, resources: Resources) -> bool:
         """Whether the job would fit if the node were empty: one with another image is never for it."""
         return shape_fits(resources, self.shape)
@@ -137,6 +143,7 @@ class Fleet:
         self._new_left: list[Place] = []
         self._open: dict[str, Room] = {}  # by project, once it was looked for
         self._coming: dict[str, Room] = {}
+        self._cheap_coming: dict[str, Room] = {}  # the same by price
         self.rented = board.serverful_nodes
 
     def has_room(self) -> bool:
@@ -174,12 +181,17 @@ class Fleet:
         return Room((self._place(nodes[one]) for one in hosts & nodes.keys()), _RANK).cheapest(job, most_micros)
 
     def ready_places(self, job: JobView, most_micros: float) -> Iterator[Place]:
-        """Ready nodes with room for the job, the best of each shape; all where it may go anywhere."""
+        """Ready nodes with room for the job, the best of each shape that last alike; none where it may not go
+        anywhere."""
         return iter(()) if self.hosts(job) else self._open_room(job.project_id).heads(job, most_micros)
 
     def coming_places(self, job: JobView, most_micros: float) -> Iterator[Place]:
-        """Likewise of those that come."""
+        """Likewise of those that come: those that come soonest."""
         return iter(()) if self.hosts(job) else self._coming_room(job.project_id).heads(job, most_micros)
+
+    def cheapest_coming_places(self, job: JobView, most_micros: float) -> Iterator[Place]:
+        """Likewise those that cost least."""
+        return iter(()) if self.hosts(job) else self._cheap_coming_room(job.project_id).heads(job, most_micros)
 
     def coming_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:
         """The coming node with room for the job that is expected first. `most_micros`: as for ready ones."""
@@ -247,8 +259,9 @@ class Fleet:
         place.take(job)
         self._new.setdefault(job.project_id, []).append(place)
         self._new_left.append(place)
-        if job.project_id in self._coming:
-            self._coming[job.project_id].add(place)
+        for rooms in (self._coming, self._cheap_coming):
+            if job.project_id in rooms:
+                rooms[job.project_id].add(place)
 
     def place_on(self, node: NodeView) -> Place:
         """The node, with what the plan has left of it."""
@@ -277,11 +290,18 @@ class Fleet:
         return room
 
     def _coming_room(self, project_id: str) -> Room:
-        room = self._coming.get(project_id)
-        if room is None:
-            places = [self._place(node) for node in self._board.coming_nodes(project_id).values()]
-            room = self._coming[project_id] = Room([*places, *self._new.get(project_id, ())], _COMING_RANK)
-        return room
+        if project_id not in self._coming:
+            self._coming[project_id] = Room(self._all_coming(project_id), _COMING_RANK)
+        return self._coming[project_id]
+
+    def _cheap_coming_room(self, project_id: str) -> Room:
+        if project_id not in self._cheap_coming:
+            self._cheap_coming[project_id] = Room(self._all_coming(project_id), _RANK)
+        return self._cheap_coming[project_id]
+
+    def _all_coming(self, project_id: str) -> list[Place]:
+        places = [self._place(node) for node in self._board.coming_nodes(project_id).values()]
+        return [*places, *self._new.get(project_id, ())]
 
     def _is_needed(self, node_id: str) -> bool:
         place = self._places.get(node_id)

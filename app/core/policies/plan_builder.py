@@ -338,7 +338,7 @@ class PlanBuilder:
     def ready_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:
         """Room on a node that is ready, where jobs can be put there, for at most so much per hour."""
         place = self.fleet.ready_place(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else None
-        is_unfit = place is not None and (self._wastes(place, job) or self._misses(place, job, 0))
+        is_unfit = place is not None and (self.wastes(place, job) or self._misses(place, job, 0))
         return None if is_unfit else place
 
     def coming_place(self, job: JobView) -> Place | None:
@@ -356,7 +356,7 @@ class PlanBuilder:
         fresh = self.outlook.to_be_had(job), self.outlook.serverless.choose(job) if self.outlook.may_start() else None
         return due.first_in_time(one.offer for one in fresh if one is not None and one.can_be_had) is not None
 
-    def _wastes(self, place: Place, job: JobView) -> bool:
+    def wastes(self, place: Place, job: JobView) -> bool:
         """Whether a larger node, as larger or merged jobs leave them, would be kept for this job alone for so long that
         a node of its own costs less in all, the time until that is ready on serverless included."""
         node = place.node

@@ -19,6 +19,7 @@ from app.core.model.snapshot import JobView
 if TYPE_CHECKING:
     from app.core.policies.placement import Place
 
+Lasting: TypeAlias = tuple[int, int, int, bool]  # mean life, what an arrival takes and costs, whether taken back
 _Rank: TypeAlias = tuple[int, int, str]
 _Heap: TypeAlias = "list[tuple[_Rank, int, Place]]"  # the number: who came first, where all else is equal
 
@@ -29,7 +30,7 @@ class Room:
     def __init__(self, places: Iterable[Place], rank: Callable[[Place], _Rank]) -> None:
         self._rank = rank
         self._numbers = count()
-        self._by_shape: dict[Shape, dict[int, _Heap]] = {}
+        self._by_shape: dict[tuple[Shape, Lasting], dict[int, _Heap]] = {}
         for place in places:
             if place.free_gpus:
                 self._heap(place).append(self._entry(place))
@@ -53,10 +54,10 @@ class Room:
         return min(heads, key=lambda place: (place.weighed_share_micros(job), *self._rank(place)), default=None)
 
     def heads(self, job: JobView, most_micros: float) -> Iterator[Place]:
-        """Of each shape, the first place for each number of free GPUs."""
+        """Of each shape, and of those that last alike, the first place for each number of free GPUs."""
         return (
             head
-            for shape, by_free in self._by_shape.items()
+            for (shape, _), by_free in self._by_shape.items()
             if shape_fits(job.resources, shape)
             for free in range(shape[2], job.resources.gpus_min - 1, -1)  # what is put elsewhere has fewer: it comes yet
             if free in by_free and (head := self._head(by_free, free, job, most_micros)) is not None
@@ -85,7 +86,8 @@ class Room:
         return self._rank(place), next(self._numbers), place
 
     def _heap(self, place: Place) -> _Heap:
-        return self._by_shape.setdefault(place.shape, {}).setdefault(len(place.free_gpus), [])
+        by_free = self._by_shape.setdefault((place.shape, place.lasting), {})
+        return by_free.setdefault(len(place.free_gpus), [])
 
 
 def _is_for(place: Place, job: JobView, most_micros: float) -> bool:

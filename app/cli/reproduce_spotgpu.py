@@ -33,8 +33,8 @@ def spotgpu(
     """Example: allpass reproduce spotgpu --seeds 1
 
     Play what can be played of the SpotGPU paper's claims and put its figures beside ours.
-    Whole nodes by chains of moves, switches for a gang, placing, whom to end for a guaranteed job, how much of a pool
-    is used. Takes a minute or two on two cores.
+    Whole nodes by chains of moves, two months of a pool with and without them, switches for a gang, placing, whom to
+    end for a guaranteed job, how much of a pool is used. Takes some minutes on two cores.
     """
     from allpass.cli import screen
     from app.cli.progress import progress_line

@@ -16,10 +16,13 @@ from app.core.eviction import EvictionRule
 from app.core.ranking import RankerName
 from app.errors import InvalidInput
 from app.simulator.classes.figures import TwoClassFigures
+from app.simulator.defragmenting.figures import PoolFigures, Waits
+from app.simulator.defragmenting.vacating import Looks
 from app.simulator.placing import generate_workload
 from app.simulator.reproduction.spotgpu import experiments, telling
 from app.simulator.reproduction.spotgpu.claims import NOT_PLAYED, SpotClaim, parts_of
 from app.simulator.reproduction.spotgpu.experiments import LOADS, LOCKED, RANKERS, SpotReproduced, reproduce_spot
+from app.simulator.reproduction.spotgpu.months import MonthsQuestion
 from app.simulator.reproduction.spotgpu.questions import (
     AllocationFigures,
     AllocationQuestion,
@@ -43,6 +46,7 @@ PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np-0,8000,1024,1,1000\np-1,8
 @pytest.fixture(autouse=True)
 def _small_fleets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiments, "FLEETS", (60, 120))
+    monkeypatch.setattr(experiments, "POOL_DAYS", 1)
 
 
 def _jobs(count: int = 80) -> Trace:
@@ -53,6 +57,7 @@ def _jobs(count: int = 80) -> Trace:
 def small() -> SpotReproduced:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "FLEETS", (60, 120))
+        patch.setattr(experiments, "POOL_DAYS", 1)
         return reproduce_spot(_jobs(), generate_workload(7, 1), [1, 2], processes=1)
 
 
@@ -64,6 +69,11 @@ def _call(*words: str, code: int = 0) -> str:
 
 def _figures(completion_s: float, wasted: float = 0.01) -> TwoClassFigures:
     return TwoClassFigures(completion_s, 10, wasted, 50.0, 20.0, 200.0)
+
+
+def _months(partly: float, wait_s: float, moves: int) -> PoolFigures:
+    waits = [Waits(10, share * wait_s, 3 * wait_s, 0) for share in (0.5, 1.0, 2.0)]
+    return PoolFigures(30.0, partly, 0.7, *waits, moves, 2 * moves, 7200.0 * (moves > 0), 0.001, 20, 3)
 
 
 def _invented() -> SpotReproduced:
@@ -78,6 +88,10 @@ def _invented() -> SpotReproduced:
         answers += [(SnapshotQuestion((), locked, seed), fleet) for locked in LOCKED]
         answers += [(PlacementQuestion(generate_workload(1, 1), name, seed), 0.9) for name in RANKERS]
         answers.append((AllocationQuestion((), seed), AllocationFigures(0.6, 0.9, _figures(1.0))))
+        for looks, partly, wait_s, moves in (
+            (Looks.NEVER, 0.4, 600.0, 0), (Looks.WANTED, 0.3, 300.0, 60), (Looks.ALWAYS, 0.2, 200.0, 90)
+        ):  # fmt: skip
+            answers.append((MonthsQuestion(60, looks, seed), _months(partly, wait_s, moves)))
         answers.append((SwitchQuestion(seed), SwitchFigures(literal=200, ours=0)))
     return SpotReproduced("invented", 5, "pods", (1, 2), answers)
 
@@ -97,6 +111,15 @@ def test_each_claim_is_measured_as_it_says() -> None:
         | {f"GPU time wasted by random victims, {load:.0%} load": 2.0 for load in LOADS}
         | {f"GPUs given out: {one}": 90.0 for one in placed}
         | {
+            f"mean wait of {which}, {how}": share * wait_s
+            for which, share in (("smaller jobs", 0.5), ("jobs of one whole host", 1.0), ("jobs of several hosts", 2.0))
+            for how, wait_s in (
+                ("nothing is vacated", 600.0),
+                ("as the control loop does", 300.0),
+                ("each hour", 200.0),
+            )
+        }
+        | {
             "partly used nodes fewer, 0% of the tasks locked": 25.0,
             "partly used nodes fewer, 40% of the tasks locked": 25.0,
             "of the way to the packing bound, 0% locked": 75.0,
@@ -104,6 +127,17 @@ def test_each_claim_is_measured_as_it_says() -> None:
             "partly used nodes fewer, the pool below, 0% locked": 25.0,
             "partly used nodes fewer, the pool below, 40% locked": 25.0,
             "one plan for 1,000 nodes": 7.5,
+            "partly used hosts, nothing is vacated": 40.0,
+            "partly used hosts, as the control loop does": 30.0,
+            "partly used hosts, each hour": 20.0,
+            "partly used hosts fewer, as the control loop does": 25.0,
+            "partly used hosts fewer, each hour": 50.0,
+            "moves a day, as the control loop does": 2.0,
+            "moves a day, each hour": 3.0,
+            "GPU-seconds of pause for a move, as the control loop does": 120.0,
+            "GPU-seconds of pause for a move, each hour": 80.0,
+            "pauses in all, as the control loop does": 2.0,
+            "pauses in all, each hour": 2.0,
             "of 400 gangs, Algorithm 2 as printed is beaten in": 200.0,
             "of 400 gangs, ours is beaten in": 0.0,
             "GPUs in use, guaranteed jobs alone": 60.0,
@@ -120,6 +154,8 @@ def test_the_papers_figures() -> None:
     assert paper == {
         "partly used nodes fewer, 40% of the tasks locked": 20.2,
         "one plan for 1,000 nodes": 120.0,
+        "partly used hosts fewer, as the control loop does": 20.2,
+        "partly used hosts fewer, each hour": 20.2,
         "of 400 gangs, Algorithm 2 as printed is beaten in": 0.0,
         "completion of spot jobs, the paper's rule, 70% load": 0.76,
         "completion of spot jobs, the paper's rule, 85% load": 0.76,

@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 from app.core.ranking import RankerName
 from app.errors import InvalidInput
 from app.simulator.classes.jobs import two_classes
+from app.simulator.defragmenting.vacating import Looks
 from app.simulator.placing import PlacementWorkload, generate_workload
 from app.simulator.process_pool import answer_all, usual_processes
+from app.simulator.reproduction.spotgpu.months import MonthsQuestion
 from app.simulator.reproduction.spotgpu.questions import (
     BACKLOG_SHARE,
     SAVING_SHARE,
@@ -31,6 +33,7 @@ LOADS, LOCKED = (0.7, 0.85, 1.0), (0.0, 0.4)
 FLEETS = (4_000, 37_707)  # nodes: of those that are compared, and of the one that is timed, which has to be larger
 RANKERS = (RankerName.BEST_FIT, RankerName.IDLE_GPUS, RankerName.GRADIENT, RankerName.OURS)
 USUAL_JOBS, USUAL_NODES = 1_500, 150
+POOL_DAYS = 60
 Asked = TypeVar("Asked")
 
 
@@ -90,6 +93,7 @@ def _questions(trace: Trace, workload: PlacementWorkload, seeds: Sequence[int]) 
                 param="trace",
             )
     compared, timed = FLEETS
+    yield from (MonthsQuestion(POOL_DAYS, looks, seed) for seed in seeds for looks in reversed(Looks))  # the longest
     yield FleetQuestion(timed, LOCKED[-1], seeds[0])
     for seed in seeds:
         yield from (EvictionQuestion(jobs, load, seed) for load in LOADS)

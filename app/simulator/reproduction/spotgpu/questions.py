@@ -18,6 +18,7 @@ from app.simulator.classes.playing import TwoClassSetting, play_two_classes
 from app.simulator.classes.running import TwoClassRun
 from app.simulator.placing import PlacementWorkload, arrivals, play
 from app.simulator.reproduction.spotgpu.fleets import generate_fleet
+from app.simulator.reproduction.spotgpu.months import MonthsQuestion
 from app.simulator.traces.job import TraceJob
 
 SPOT_SHARE, SAVING_SHARE = 0.3, 0.5
@@ -150,7 +151,13 @@ class PlacementQuestion:
 
 
 SpotQuestion = (
-    EvictionQuestion | AllocationQuestion | FleetQuestion | SnapshotQuestion | SwitchQuestion | PlacementQuestion
+    EvictionQuestion
+    | AllocationQuestion
+    | FleetQuestion
+    | SnapshotQuestion
+    | SwitchQuestion
+    | PlacementQuestion
+    | MonthsQuestion
 )
 
 

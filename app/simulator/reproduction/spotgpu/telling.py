@@ -13,7 +13,14 @@ from app.simulator.reproduction.spotgpu.experiments import SpotReproduced
 HEADINGS = ("CLAIM", "PAPER", "OURS", "+-")
 NOT_PLAYED_TITLE = "Not played"
 _WIDTH = 120
-_FORMS = {"%": "{:.1f}%", "x": "{:.2f} x", "s": "{:.1f} s", "cases": "{:.0f}"}
+_FORMS = {
+    "%": "{:.1f}%",
+    "x": "{:.2f} x",
+    "s": "{:.1f} s",
+    "cases": "{:.0f}",
+    "GPU h": "{:.1f} GPU h",
+    "a day": "{:.1f}",
+}
 
 
 def row_of(claim: SpotClaim) -> list[str]:

@@ -9,7 +9,7 @@ nothing is borrowed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.core.model.pool import Pool
@@ -50,6 +50,15 @@ class PoolQuotas:
         """Whether the project may have others leave for so many GPUs more."""
         quotas = self._quotas.get(pool)
         return quotas is None or self._used[pool, project_id] + gpus <= quotas.get(project_id, 0)
+
+    @property
+    def pools(self) -> Collection[str]:
+        """Those that have quotas."""
+        return self._quotas.keys()
+
+    def is_promised(self, pool: str, project_id: str, gpus: int) -> bool:
+        """Whether so many GPUs more are within a quota that somebody has stated."""
+        return pool in self._quotas and self.is_sure(pool, project_id, gpus)
 
     def words(self, pool: str, project_id: str) -> str | None:
         """How much of its quota the project uses; None in a pool without quotas."""

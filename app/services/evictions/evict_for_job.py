@@ -69,10 +69,10 @@ async def _may_leave(connection: Connection, job: ClassedJob | None, run: Evicta
 
 async def _would_fit(connection: Connection, eviction: Eviction) -> bool:
     """On a node. What is free of a host is cut from it under its own lock."""
-    node_id, aside = eviction.runs[0].node_id, eviction.asides[0]
-    if node_id != aside.place:
+    aside = eviction.asides[0]
+    if not any(run.node_id == aside.place for run in eviction.runs):
         return True
-    free = await free_gpus(connection, node_id)
+    free = await free_gpus(connection, aside.place)
     return free is not None and free + sum(run.gpus for run in eviction.runs) >= aside.gpus
 
 
@@ -100,5 +100,6 @@ def _told(jobs: Mapping[str, ClassedJob], eviction: Eviction) -> Event:
             words = words.replace(run.job_id, "a job of another project")
     kind = "spot " if all(run.is_spot for run in eviction.runs) else ""
     leave = f"{kind}job saves and leaves" if len(eviction.runs) == 1 else f"{kind}jobs save and leave"
+    begins = f"{len(eviction.runs)} {leave} for it" if eviction.runs else "nobody has to leave for it"
     data = {"evicted": known, "evictions": len(eviction.runs), "gpus": sum(one.gpus for one in eviction.asides)}
-    return Event(EVICTS, f"{len(eviction.runs)} {leave} for it: {words}"[:_LONGEST], data)
+    return Event(EVICTS, f"{begins}: {words}"[:_LONGEST], data)

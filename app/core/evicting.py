@@ -52,7 +52,8 @@ _MOST_OF_A_PROJECT = 20
 @dataclass(frozen=True, slots=True)
 class EvictableRun:
     """A run of one job whose code runs on a node that outlives it, and that nobody has asked to leave: a spot job's, or
-    a guaranteed one's in a pool with quotas, which may be borrowing. `pool`: of its node; empty: none."""
+    a guaranteed one's in a pool with quotas, which may be borrowing. `pool`: of its node; empty: none.
+    `is_on_others_hosts`: a guaranteed one's, on hosts that are another project's quota."""
 
     run_id: str
     job_id: str
@@ -62,6 +63,7 @@ class EvictableRun:
     project_id: str = ""
     is_spot: bool = True
     pool: str = ""
+    is_on_others_hosts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

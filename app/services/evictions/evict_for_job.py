@@ -83,6 +83,8 @@ async def _why(
     is_known = jobs[run.job_id].project_id == jobs[for_job_id].project_id
     whose = f"{for_job_id}, which is guaranteed," if is_known else "a guaranteed job of another project"
     which = "" if run.is_spot else f", which are beyond its project's quota of pool {run.pool}"
+    if run.is_on_others_hosts:
+        which = f", which are of that project's quota of hosts in pool {run.pool}"
     loss = (await at_risk(connection, run.job_id, now_ms=now_ms)).loss
     how = "saves at the next step, leaves and waits for another place" if loss is None else f"leaves; {loss}"
     return f"{whose} needs its GPUs{which}: {how}"

@@ -98,7 +98,8 @@ class GangPlacer:
             rule=context.settings.gang_switches,
         )
         gathered = await self._by_the_ranker(snapshot, known) if waiting else None
-        gathered = gathered or await asyncio.to_thread(self._gather, snapshot, gangs, known)
+        if gathered is None:
+            gathered = await asyncio.to_thread(self._gather, snapshot, gangs, known)
         self.wake_at_ms, self.kept_hosts = gathered.wake_at_ms, gathered.kept_hosts
         self.lacking = gathered.lacking
         refused = await self._enact(seen, gathered.claims)

@@ -24,6 +24,7 @@ from app.core.eviction import EvictionRule
 from app.core.gangs import LackingGang
 from app.core.host_spaces import HostSpace, host_spaces
 from app.core.model.health import Chore
+from app.core.model.node import NodeState
 from app.core.model.plan import Plan, Waiting
 from app.core.model.pool import JOINED, OwnHost
 from app.core.model.snapshot import Snapshot
@@ -132,13 +133,14 @@ class Evictor:
         entitled = {job.job_id for job in snapshot.jobs if job.job_id in waiting and not queue.is_spot(job)}
         if not (entitled or gangs):
             return
+        closed = self._closed | places_of(plan) | kept_hosts
+        idle = idle_on_hosts(snapshot) - closed
         async with context.database.statement() as connection:
-            seen = await self._see(connection, now_ms)
-        if not seen.runs:
+            seen = await self._see(connection, idle, now_ms)
+        if not (seen.runs or seen.hosts):
             return
         least_run_ms = as_ms(context.settings.spot_min_run_s)
-        board = Board.of(small(snapshot, seen.runs, entitled))
-        closed = self._closed | places_of(plan) | kept_hosts
+        board = Board.of(small(snapshot, seen.runs, entitled, idle))
         found = await asyncio.to_thread(
             evict,
             board,
@@ -156,20 +158,23 @@ class Evictor:
         usual_ms = as_ms(context.settings.stop_grace_s)
 
         async def act(connection: Connection, eviction: Eviction) -> bool:
-            until_ms = now_ms + max(seen.graces.get(run.pool, usual_ms) for run in eviction.runs) + START_MS
+            grace_ms = max((seen.graces.get(run.pool, usual_ms) for run in eviction.runs), default=0)
+            until_ms = now_ms + grace_ms + START_MS
             return await evict_for_job(connection, eviction, now_ms=now_ms, until_ms=until_ms)
 
         await each(context, Chore.EVICT, found.evictions, act, named=lambda one: one.job_id)
 
-    async def _see(self, connection: Connection, now_ms: int) -> _Seen:
-        """Who could leave, and what is whose of pools. Of hosts, nodes on which all could."""
+    async def _see(self, connection: Connection, idle: Collection[str], now_ms: int) -> _Seen:
+        """Who could leave, and what is whose of pools. Of hosts, nodes on which all could. `idle`: nodes of hosts that
+        nobody is on: in pools with quotas these may be ended."""
         pools = [row.pool for row in await read_pools(connection) if row.pool.launcher == JOINED]
         with_quotas = {pool.name for pool in pools if pool.has_quotas}
         graces = {pool.name: pool.grace_ms for pool in pools if pool.grace_ms is not None}
         runs = await evictable_runs(connection, with_quotas)
-        if not runs:
+        unused = set(idle) if with_quotas else set()
+        if not (runs or unused):
             return _Seen()
-        nodes = await host_nodes(connection, {run.node_id for run in runs})
+        nodes = await host_nodes(connection, {run.node_id for run in runs} | unused)
         if not nodes:
             return _Seen(runs, graces=graces)
         hosts = await seen_hosts(connection, now_ms=now_ms)
@@ -177,7 +182,11 @@ class Evictor:
         quotas = PoolQuotas.of(pools, [*uses, *self._promised(hosts, nodes)])
         all_on = await runs_on(connection, nodes.keys())
         may_leave = Counter(run.node_id for run in runs if run.is_spot or run.run_id in quotas.borrowed)
-        whole = {node_id: it for node_id, it in nodes.items() if 0 < may_leave[node_id] == all_on.get(node_id)}
+        whole = {
+            node_id: it
+            for node_id, it in nodes.items()
+            if may_leave[node_id] == all_on.get(node_id, 0) and (may_leave[node_id] or node_id in unused)
+        }
         used = used_gpus(hosts)
         left = {pool.name: pool.most_gpus - used.get(pool.name, 0) for pool in pools if pool.most_gpus is not None}
         return _Seen(runs, host_spaces(pools, hosts, whole, now_ms), quotas, graces, left)
@@ -199,10 +208,26 @@ async def quota_uses(connection: Connection, pools: Collection[str]) -> list[Poo
     return [*await pool_uses(connection, pools), *await standby_uses(connection, pools)]
 
 
-def small(snapshot: Snapshot, runs: Collection[EvictableRun], entitled: Collection[str]) -> Snapshot:
-    """What matters of it: who waits, the nodes of their projects and those of spot jobs, and who is there."""
+def idle_on_hosts(snapshot: Snapshot) -> set[str]:
+    """Nodes of hosts that are ready, and that nobody is on."""
+    occupied = {run.node_id for run in snapshot.runs}
+    return {
+        node.node_id
+        for node in snapshot.nodes
+        if (node.provider, node.state) == (JOINED, NodeState.READY)
+        and len(node.free_gpus) == node.gpu_count
+        and node.idle_since_ms is not None
+        and node.node_id not in occupied
+    }
+
+
+def small(
+    snapshot: Snapshot, runs: Collection[EvictableRun], entitled: Collection[str], idle: Collection[str] = ()
+) -> Snapshot:
+    """What matters of it: who waits, the nodes of their projects, those of spot jobs and those that are `idle`, and who
+    is there."""
     projects = {job.project_id for job in snapshot.jobs if job.job_id in entitled}
-    with_spot = {run.node_id for run in runs}
+    with_spot = {*idle, *(run.node_id for run in runs)}
     nodes = tuple(node for node in snapshot.nodes if node.project_id in projects or node.node_id in with_spot)
     node_ids = {node.node_id for node in nodes}
     live = tuple(run for run in snapshot.runs if run.node_id in node_ids)

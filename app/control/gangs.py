@@ -12,6 +12,7 @@ from app.control.each import each_by_itself, in_batches
 from app.control.enact import enact_apart
 from app.control.failed_actions import due, note_outcomes
 from app.control.observe import Observation
+from app.control.rank_hosts import host_order
 from app.core.gangs import (
     RESERVE_AFTER_MS,
     Claim,
@@ -37,6 +38,7 @@ from app.db.pools.hosts import seen_hosts
 from app.db.pools.pools import read_pools
 from app.db.pools.switches import racks_and_switches
 from app.db.runs.members import gang_nodes
+from app.errors import Fenced, Unavailable
 from app.services.decisions.policy_settings import policy_config
 
 _AT_ONCE = 100
@@ -95,7 +97,9 @@ class GangPlacer:
             config=self._config,
             rule=context.settings.gang_switches,
         )
-        gathered = await asyncio.to_thread(self._gather, snapshot, gangs, known)
+        gathered = await self._by_the_ranker(snapshot, known) if waiting else None
+        if gathered is None:
+            gathered = await asyncio.to_thread(self._gather, snapshot, gangs, known)
         self.wake_at_ms, self.kept_hosts = gathered.wake_at_ms, gathered.kept_hosts
         self.lacking = gathered.lacking
         refused = await self._enact(seen, gathered.claims)
@@ -108,6 +112,17 @@ class GangPlacer:
         told = [Waiting(job_id, why) for job_id, why in sorted(why_not.items())]
         await in_batches(context, Chore.GANGS, told, set_wait_reasons, at_once=_AT_ONCE)
         return gathered.snapshot
+
+    async def _by_the_ranker(self, snapshot: Snapshot, known: Callable[..., GatheredGangs]) -> GatheredGangs | None:
+        """None where hosts come as they do by default. A ranker that fails stops nobody: then they do, too."""
+        try:
+            order = await host_order(self._context, snapshot)
+            return None if order is None else await asyncio.to_thread(known, snapshot, order=order)
+        except (Fenced, Unavailable):
+            raise
+        except Exception as error:
+            self._context.health.failed(Chore.GANGS, "the ranker of hosts", error)
+            return None
 
     def _gather(
         self, snapshot: Snapshot, gangs: Sequence[JobView], known: Callable[[Snapshot], GatheredGangs]

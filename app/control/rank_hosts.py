@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from app.control.context import ControlContext
-from app.core.host_ranking import NO_USE, HostRanker, is_cut, rank_hosts
+from app.core.host_ranking import NO_USE, HostOrder, HostRanker, is_cut, rank_hosts
 from app.core.model.health import Chore
 from app.core.model.plan import Plan
 from app.core.model.snapshot import Snapshot
@@ -31,3 +31,16 @@ async def ranked_plan(context: ControlContext, snapshot: Snapshot, plan: Plan) -
     except Exception as error:
         context.health.failed(Chore.DECIDE, "the ranker of hosts", error)
         return plan
+
+
+async def host_order(context: ControlContext, snapshot: Snapshot) -> HostOrder | None:
+    """For jobs on several machines; None where hosts come as they do by default, or where the ranker fails."""
+    ranker = HostRanker(context.settings.host_ranker)
+    if ranker is HostRanker.FEWEST_LEFT:
+        return None
+    now_ms = snapshot.now_ms
+    async with context.database.statement() as connection:
+        hosts = await seen_hosts(connection, now_ms=now_ms)
+        use = await host_use(connection, now_ms=now_ms) if ranker is HostRanker.SPOTGPU else NO_USE
+    jobs = {job.job_id: job for job in snapshot.jobs}
+    return HostOrder(snapshot.offers, jobs, hosts, ranker, use, now_ms)

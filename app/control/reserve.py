@@ -135,7 +135,8 @@ class ReservationKeeper:
         return any(await each(context, Chore.RESERVE, found.evictions, act, named=lambda one: one.job_id))
 
     async def _may_leave(self, connection: Connection, pools: Sequence[Pool]) -> tuple[list[EvictableRun], set[str]]:
-        """Spot jobs; and what others have borrowed of quotas of hosts, which of these alone leaves: its runs."""
+        """Spot jobs; and what others have of quotas of hosts, all of which is borrowed, and of these alone leaves: its
+        runs."""
         with_hosts = {pool.name for pool in pools if pool.host_quotas}
         runs = await evictable_runs(connection, with_hosts)
         if not with_hosts:
@@ -147,7 +148,8 @@ class ReservationKeeper:
             for run in runs
             if run.run_id in quotas.borrowed and whose.get(run.node_id, run.project_id) != run.project_id
         }
-        return [run for run in runs if run.is_spot or run.run_id in borrowed], borrowed
+        others = [replace(run, is_on_others_hosts=True) for run in runs if run.run_id in borrowed]
+        return [*(run for run in runs if run.is_spot), *others], borrowed
 
     async def _spaces(
         self, connection: Connection, pools: Sequence[Pool], runs: Sequence[EvictableRun], now_ms: int

@@ -27,6 +27,7 @@ from app.core.model.run import PREPARED_RUN_STATES, RunState
 from app.core.model.snapshot import ClosedProvider, JobView, NodeView, RunView, Snapshot
 from app.core.queue import edf_key, in_turn
 from app.core.runs_by_speed import RunsBySpeed, SpeedGroup
+from app.core.spot_places import NUMBER_OF_LEVELS, level_of_place
 from app.core.waiting_line import WaitingLine
 
 # A create call whose outcome is unknown may well have made the machine: it is looked up before anything is retried.
@@ -59,7 +60,8 @@ class Board:
         self.serverless_runs: dict[str, RunView] = {}
         self.serverless_nodes = 0
         self.serverful_nodes = 0  # those that are rented
-        self.rented_gpus = 0  # of nodes that are there, or coming, or may come back
+        # GPUs of nodes that are there, or coming, or may come back, by who may have them (`app.core.spot_places`)
+        self.rented_of_level = [0] * NUMBER_OF_LEVELS
         self.columns = JobColumns()
         self.gains: GainLine = IN_TURN
         self.gains_together: GainLine = TOGETHER
@@ -326,7 +328,7 @@ class Board:
         if node.state == NodeState.READY and len(node.free_gpus) == node.gpu_count:
             self._idle[node.node_id] = node
         if node.state in LASTING_NODE_STATES:
-            self.rented_gpus += node.gpu_count
+            self.rented_of_level[level_of_place(node)] += node.gpu_count
             if node.spot_only:
                 self._spot_only.setdefault(node.project_id, {})[node.node_id] = node
             else:
@@ -348,7 +350,7 @@ class Board:
             del index[node.project_id][node_id]
         self._idle.pop(node_id, None)
         if node.state in LASTING_NODE_STATES:
-            self.rented_gpus -= node.gpu_count
+            self.rented_of_level[level_of_place(node)] -= node.gpu_count
             if node.spot_only:
                 del self._spot_only[node.project_id][node_id]
                 return

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from app.core.model.job import JobState
 from app.core.model.snapshot import JobView, RunView
 from app.core.remaining import LEAST_MS, OUTLIVED_DENOMINATOR, OUTLIVED_NUMERATOR
+from app.core.spot_places import level_of_job
 
 Integers = npt.NDArray[np.int64]
 _FIRST_SIZE = 64
@@ -22,7 +23,7 @@ class JobColumns:
         self._free: list[int] = []
         self._ids: list[str] = []  # by slot; empty: of a job that is gone
         self._size = 0
-        self._rows = np.zeros((5, _FIRST_SIZE), dtype=np.int64)
+        self._rows = np.zeros((6, _FIRST_SIZE), dtype=np.int64)
         self._order: npt.NDArray[np.intp] | None = None  # of the slots by deadline, until one changes
         self._deadlines = self._rows[0, :0]
 
@@ -38,6 +39,7 @@ class JobColumns:
         counts = counts and job.state != JobState.PAUSED and not job.leaving
         total = _UNKNOWN if job.total_run_ms is None else job.total_run_ms
         self._rows[:4, slot] = (job.deadline_ms, job.resources.gpus_min if counts else 0, total, job.done_ms)
+        self._rows[5, slot] = level_of_job(job)
 
     def put_run(self, job_id: str, run: RunView | None) -> None:
         """The run that holds the job, if any: since when its code runs, or that it does not."""
@@ -51,22 +53,25 @@ class JobColumns:
         self._ids[slot] = ""
         self._free.append(slot)
 
-    def demand(self, now_ms: int, due_by_ms: int) -> tuple[Integers, Integers]:
-        """Deadlines, in order, and GPU-milliseconds left, of the jobs that are due by then; as `remaining_ms`."""
+    def demand(self, now_ms: int, due_by_ms: int, level: int | None = None) -> tuple[Integers, Integers]:
+        """Deadlines, in order, and GPU-milliseconds left, of the jobs that are due by then; as `remaining_ms`.
+        `level`: of those that may go down so far at most (`app.core.spot_places`); None: of all."""
         if self._order is None:
             self._order = np.argsort(self._rows[0, : self._size], kind="stable")
             self._deadlines = self._rows[0, self._order]
         due = self._order[: int(np.searchsorted(self._deadlines, due_by_ms, side="right"))]
-        _, gpus, total, done, since = self._rows[:, due]
+        if level is not None:
+            due = due[self._rows[5, due] <= level]
+        deadlines, gpus, total, done, since, _ = self._rows[:, due]
         ran = done + np.where(since >= 0, np.maximum(now_ms - since, 0), 0)
         counts = (total >= 0) & (OUTLIVED_DENOMINATOR * ran <= OUTLIVED_NUMERATOR * total)
         left = np.where(counts, total - ran, ran)
-        return self._deadlines[: len(due)], np.maximum(left, LEAST_MS) * gpus
+        return deadlines, np.maximum(left, LEAST_MS) * gpus
 
     def late_runs(self, now_ms: int, most: int) -> list[str]:
         """Of the jobs that train and of which it is known how long they run, those that will be done after their
         deadline: so many, the earliest deadlines first."""
-        deadline, _, total, done, since = self._rows[:, : self._size]
+        deadline, _, total, done, since, _ = self._rows[:, : self._size]
         ran = done + np.maximum(now_ms - since, 0)
         counts = (since >= 0) & (total >= 0) & (OUTLIVED_DENOMINATOR * ran <= OUTLIVED_NUMERATOR * total)
         counts &= deadline > now_ms  # for the others it is over

@@ -31,11 +31,13 @@ from app.core.gang_sites import (
     site_of,
     why_not_all,
 )
+from app.core.host_ranking import HostOrder
 from app.core.market import is_for, offer_fits
 from app.core.model.job import ANY_NUMBER, PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import NodeState
 from app.core.model.offer import Offer
 from app.core.model.plan import AssignGang, Demote, GangPlace, ProvisionGang, Release
+from app.core.model.pool import JOINED
 from app.core.model.snapshot import JobView, NodeView, Snapshot, versions_of
 from app.core.policies.reasons import duration
 from app.core.policy import PolicyConfig
@@ -126,16 +128,18 @@ def gather(
     asides: Sequence[SetAside] = (),
     config: PolicyConfig | None = None,
     rule: SwitchRule = SwitchRule.FEWEST,
+    order: HostOrder | None = None,
 ) -> GatheredGangs:
     """Decide on all jobs on several machines. `rented`: the machines that were rented for them. `resting`: jobs that
     rent nothing before a moment, as they could not have all of theirs. `pools`: of whose hosts some may be kept for who
     has waited for `patience_ms`. `domains`: rack and switch of each own host, by its id; hosts that are not there are
     taken to be under one. `rule`: which of these machines are taken from (`app.core.topology`). `asides`: what others
-    leave, or have left, for some of these jobs. `config`: what moves are weighed with; None: nobody moves."""
+    leave, or have left, for some of these jobs. `config`: what moves are weighed with; None: nobody moves. `order`: in
+    which order hosts come that are alike otherwise; None: those with the fewest GPUs left first."""
     gangs = [job for job in snapshot.jobs if is_gang(job)]
     if not gangs:
         return GatheredGangs(snapshot)
-    gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms, domains or {}, asides, rule)
+    gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms, domains or {}, asides, rule, order)
     held = {job_id for run in snapshot.runs for job_id in run.job_ids}
     waiting = [job for job in gangs if job.job_id not in held and job.state in PLACEABLE_JOB_STATES and not job.leaving]
     waiting.sort(key=queue.edf_key)
@@ -166,8 +170,9 @@ class _Gathering:
         domains: Mapping[str, Domain],
         asides: Sequence[SetAside],
         rule: SwitchRule = SwitchRule.FEWEST,
+        order: HostOrder | None = None,
     ) -> None:
-        self._seen, self._rule = snapshot, rule
+        self._seen, self._rule, self._order = snapshot, rule, order
         self._asides = {one.place: one for one in asides}
         self._awaiting = {one.job_id for one in asides}
         self._resting = resting
@@ -373,6 +378,8 @@ class _Gathering:
             return GangRental(site, (), tuple(counts), sum(node.price_per_hour.micros for node in counts))
         hosts = {one.host for one in own if one.host}
         there = [one for one in self._by_site.get(site, ()) if self._suits(job, one) and one.host not in hosts]
+        if self._order is not None and job.job_id not in self._awaiting:  # what others have left comes as it did
+            there = self._order.of(job, there)
         hosts_of = (self._host_of.get(one.node_id, "") for one in counts)
         has = Counter(domain_of(host, self._domains) for host in hosts_of if host)
         by = self._rule_for(job)
@@ -404,6 +411,8 @@ class _Gathering:
             return
         count = len(best.offers)
         what = f"rents {count} machines at once" if count > 1 else "rents the machine that is missing"
+        if self._order is not None and any(one.provider == JOINED for one in best.offers):
+            why = f"{why}; of hosts that are alike by the ranker {self._order.ranker}"
         claim = ProvisionGang(job.job_id, best.offers, f"{what}{why}", versions_of(job), chosen_by=best.chosen_by)
         self._claims.append(claim)
         hosts = {one.host for one in best.offers if one.host}

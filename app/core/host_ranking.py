@@ -7,6 +7,8 @@ host is left to it.
 `spotgpu`: the SpotGPU paper's three criteria (section 4.2), with a count of evictions that halves each day.
 `best-fit`: where the least CPUs and GPUs stay free, as shares of the largest host.
 `gradient`: where GPUs that the jobs there are could not use grow least (Weng et al., USENIX ATC 2023, section 4).
+
+Of a job on several machines the hosts are put in this order before they are chosen (`HostOrder`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from app.core.eviction import DecayedCount, NodeRoom, place_beside
+from app.core.eviction import DecayedCount, NodeRoom, place_beside, rank_beside
 from app.core.machine_lives import weighed_micros
 from app.core.market import is_for, kind_fits, offer_fits
 from app.core.model.offer import Offer
@@ -83,6 +85,38 @@ def rank_hosts(
 def _is_plain(offer: Offer) -> bool:
     """Of what nobody has: not of what is lent to spot jobs, nor of what is kept for a project."""
     return offer.provider == JOINED and offer.shared_gpus > 0 and "~" not in offer.offer_id
+
+
+class HostOrder:
+    """In which order the hosts of a pool come that a job on several machines could have: each of these is on a host of
+    its own, so that none changes what another's is worth."""
+
+    def __init__(
+        self,
+        offers: Iterable[Offer],
+        jobs: Mapping[str, JobView],
+        hosts: Iterable[OwnHost],
+        ranker: HostRanker,
+        use: HostUse,
+        now_ms: int,
+    ) -> None:
+        self.ranker = ranker
+        self._ranked = _Ranked(Plan("", ()), offers, jobs, hosts, ranker, use, now_ms)
+
+    def of(self, job: JobView, offers: Sequence[Offer]) -> list[Offer]:
+        """The cheapest first, and the smallest machine, as they come; then by the ranker. What is kept for the job's
+        project comes before what is anybody's; what is no host of a pool stays where it is."""
+        if not all(one.provider == JOINED for one in offers):
+            return list(offers)
+        return sorted(
+            offers,
+            key=lambda one: (
+                one.price_per_hour.micros,
+                one.gpu_count,
+                _is_plain(one),
+                self._ranked.rank(job, one) if _is_plain(one) else (),
+            ),
+        )
 
 
 class _Ranked:
@@ -165,6 +199,18 @@ class _Ranked:
         )
         return by_host[room.node_id], words
 
+    def rank(self, job: JobView, offer: Offer) -> tuple[object, ...]:
+        """Of a host by itself: the lower, the better; comparable among those of one pool, kind and size."""
+        free = self._free(offer)
+        if self._ranker is HostRanker.SPOTGPU:
+            room = NodeRoom(offer.host, (free,), self._guaranteed_on(offer), self._evictions_on(offer))
+            return rank_beside(room, (offer.gpu_count,), is_spot(job), self._now_ms)
+        return (*self._grown(offer), offer.host)
+
+    def _grown(self, offer: Offer) -> tuple[float, ...]:
+        free = self._free(offer)
+        return self._ranking(offer)(self._left(offer, free), self._left(offer, free - offer.gpu_count))
+
     def _guaranteed_on(self, offer: Offer) -> int:
         host = _host_of(offer)
         return self._use.guaranteed.get(host, 0) + self._newly_guaranteed[host]
@@ -173,11 +219,7 @@ class _Ranked:
         return self._use.evictions.get(_host_of(offer), DecayedCount())
 
     def _by_what_is_left(self, now: Offer, by_host: Mapping[str, Offer]) -> tuple[Offer, str]:
-        rank = self._ranking(now)
-        ranks = {}
-        for place, offer in by_host.items():
-            before = self._left(offer, self._free(offer))
-            ranks[place] = rank(before, self._left(offer, self._free(offer) - offer.gpu_count))
+        ranks = {place: self._grown(offer) for place, offer in by_host.items()}
         best = min(sorted(by_host), key=lambda place: ranks[place])
         (figure,) = ranks[best]
         if self._ranker is HostRanker.BEST_FIT:

@@ -13,8 +13,8 @@ from app.core.pools import kinds_of, offers_of
 @dataclass(frozen=True, slots=True)
 class HostSpace:
     """GPUs of one kind on a host of a pool. `free` now; `offers`: what it would offer if every node in `nodes`, each
-    with its number of GPUs and runs that may leave, were gone. `project_id`: for whose jobs alone; empty: for all.
-    `is_reserved`: all of it is kept for that project, so that spot jobs leave it at once."""
+    with its number of GPUs, were gone: its runs may leave, or nobody is on it. `project_id`: for whose jobs alone;
+    empty: for all. `is_reserved`: all of it is kept for that project, so that spot jobs leave it at once."""
 
     place: str
     free: int
@@ -28,8 +28,8 @@ NodesOnHosts = Mapping[str, tuple[str, Sequence[int]]]  # by id: the host, and t
 
 
 def host_spaces(pools: Sequence[Pool], hosts: Sequence[OwnHost], nodes: NodesOnHosts, now_ms: int) -> list[HostSpace]:
-    """`nodes`: those on which every run may leave. What is kept for a project is in a space of its own, with what is
-    free beside it; all others see nothing of it."""
+    """`nodes`: those on which every run may leave, or nobody is. What is kept for a project is in a space of its own,
+    with what is free beside it; all others see nothing of it."""
     spaces: list[HostSpace] = []
     for host in hosts:
         for project_id in sorted({"", *host.kept.values()}):

@@ -6,15 +6,29 @@ without a word: no grace, no save. So it is not for a job that would begin again
 
 from __future__ import annotations
 
+from typing import Final
+
 from app.core import queue
 from app.core.model.job import JobState
 from app.core.model.offer import Offer
 from app.core.model.snapshot import JobView, NodeView
 
+NUMBER_OF_LEVELS: Final = 3
+
 
 def is_of_its_class(job: JobView, place: Offer | NodeView) -> bool:
-    """Whether the job may begin there, move there, or share it."""
+    """Whether the job may begin there, move there, or share it: whether its level is that of the place, or above."""
     return not place.spot_only or (may_be_interrupted(job) if place.interruptible else queue.is_spot(job))
+
+
+def level_of_job(job: JobView) -> int:
+    """How far down the job may go: it may have the places of its level, and of all below."""
+    return int(queue.is_spot(job)) + may_be_interrupted(job)
+
+
+def level_of_place(place: Offer | NodeView) -> int:
+    """Of a place for anybody 0; of one that is lent, or kept for somebody, 1; of one that was bid for 2."""
+    return int(place.spot_only) + place.interruptible
 
 
 def may_be_interrupted(job: JobView) -> bool:

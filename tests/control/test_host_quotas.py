@@ -103,7 +103,7 @@ async def test_what_guaranteed_jobs_of_others_began_there_before_is_given_back_w
     (left,) = [job_id for job_id, state in zip(theirs, states, strict=True) if state == "checkpointing"]
     asked = [one.message for one in await world.rows(t.job_events) if (one.job_id, one.kind) == (left, "checkpointing")]
     assert (
-        "a guaranteed job of another project needs its GPUs, which are beyond its project's quota of pool lab"
+        "a guaranteed job of another project needs its GPUs, which are of that project's quota of hosts in pool lab"
         in asked[0]
     )
     await pool.leaves(left)
@@ -125,21 +125,52 @@ async def test_of_a_window_that_is_reserved_nobody_guaranteed_leaves_even_in_a_p
     assert (await pool.state(*theirs), await pool.state(mine)) == (["running", "running"], ["queued"])
 
 
-async def test_what_its_own_project_is_sure_of_is_not_given_back(pool: LendingPool) -> None:
-    """Two GPUs of the pool are theirs by a quota, and the job that was there first is within it: it stays, on a host
-    that is bound to another project since, which is told so."""
+async def test_what_another_project_is_sure_of_it_has_elsewhere(pool: LendingPool) -> None:
+    """Two GPUs of the pool are theirs by a quota: not those of a host that has become another's, though they were there
+    first. On the other host they are."""
     world = pool.world
     other = await pool.other_project()
     first, second = await pool.runs(2, other), await pool.runs(2, other)
     await promise(pool, {world.project_id: [(1, 2)]}, quotas={other[0]: 2})
     mine = await pool.submit(2)
-    await pool.turn(2)
-    assert await pool.state(first, second) == ["running", "running"]
+    await pool.turn(1)
     assert (await quota_row(world)).blocked_gpus == 2
-    await pool.leaves(first, saved=False)
+    states = await pool.state(first, second)
+    assert sorted(states) == ["checkpointing", "running"]
+    left = first if states[0] == "checkpointing" else second
+    await pool.leaves(left)
     await pool.turn()
     assert (await quota_row(world)).blocked_gpus == 0
-    assert await pool.state(mine) == ["starting"]
+    assert await pool.state(mine, left) == ["starting", "waiting"], "it is beyond the quota, which the other one uses"
+    await pool.check()
+
+
+async def test_a_job_within_its_quota_that_leaves_anothers_host_has_its_place_on_the_next(pool: LendingPool) -> None:
+    """One of theirs is on each of the hosts, and both are within their quota: one of them goes to the other's host."""
+    world = pool.world
+    other = await pool.other_project()
+    one, filler, two = await pool.runs(1, other), await pool.runs(1, other), await pool.runs(1, other)
+    await pool.leaves(filler, saved=False)
+    await promise(pool, {world.project_id: [(1, 2)]}, quotas={other[0]: 2})
+    mine = await pool.submit(2)
+    await pool.turn(1)
+    states = await pool.state(one, two)
+    assert sorted(states) == ["checkpointing", "running"]
+    left = one if states[0] == "checkpointing" else two
+    asked = [row.message for row in await world.rows(t.job_events) if (row.job_id, row.kind) == (left, "checkpointing")]
+    assert "needs its GPUs, which are of that project's quota of hosts in pool lab" in asked[0]
+    await pool.leaves(left)
+    await pool.turn()
+    assert await pool.state(mine, one, two) == [
+        "starting",
+        *("starting" if it == left else "running" for it in (one, two)),
+    ]
+    kept = set(await bound(world))
+    at = {row.node_id: row.host_id for row in await world.rows(t.host_machines) if row.ended_ms is None}
+    assert [at[await world.node_of(job_id)] in kept for job_id in (mine, one, two)] == [True, False, False]
+    await pool.turn(3)
+    assert "checkpointing" not in await pool.state(mine, one, two), "nobody leaves in turn"
+    await pool.check()
 
 
 async def quota_row(world: World) -> Any:

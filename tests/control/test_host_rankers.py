@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select
 
+from app.control import gangs as control_gangs
 from app.control import rank_hosts
 from app.core.eviction.placing import HALF_LIFE_MS
 from app.core.host_ranking import HostUse
@@ -16,6 +17,7 @@ from app.services.decisions.policy_settings import policy_config
 from app.services.decisions.replay_tick import replay_tick
 from app.services.reading.explain_job import explain_job
 from tests.control.lending_pool import SPOT, LendingPool
+from tests.control.test_gang_evictions import Hosts
 from tests.control.world import World
 
 
@@ -141,3 +143,46 @@ async def test_what_was_decided_is_kept_as_the_policy_decided_it(pool: TwoHosts,
     assert tick is not None
     assert replay_tick(tick, policy_config(world.settings), policy=None, rules={}).replay.is_same
     await pool.check()
+
+
+async def three_hosts(world: World) -> tuple[Hosts, list[str]]:
+    """Of two GPUs each, of which one is free: beside a guaranteed job on the first, beside spot jobs on the others."""
+    pool = Hosts(world, gpus=2, hosts=3)
+    await pool.open()
+    stay, leave = [], []
+    for kind in ({}, SPOT, SPOT):
+        stay.append(await pool.runs(1, **kind))
+        leave.append(await pool.runs(1))
+    for job_id in leave:
+        await pool.leaves(job_id, saved=False)
+    await pool.turn()
+    return pool, [await host_of(world, job_id) for job_id in stay]
+
+
+async def hosts_for(world: World, job_id: str) -> set[str]:
+    rows = [one for one in await world.rows(nodes) if one.rented_for_job_id == job_id]
+    return {str(one.host).partition("/")[0] for one in rows}
+
+
+async def test_of_a_job_on_several_machines_the_ranker_says_it_too(world: World) -> None:
+    pool, hosts = await three_hosts(world)
+    world.settings.host_ranker = "spotgpu"
+    job_id = await pool.gang(**SPOT)
+    await pool.turn(2)
+    assert await hosts_for(world, job_id) == set(hosts[1:]), "where no guaranteed job is"
+    await pool.check()
+
+
+async def test_a_ranker_that_fails_keeps_no_job_on_several_machines_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, hosts = await three_hosts(world)
+    world.settings.host_ranker = "spotgpu"
+    monkeypatch.setattr(control_gangs, "host_order", fails)
+    job_id = await pool.gang(**SPOT)
+    await pool.turn(2)
+    assert await hosts_for(world, job_id) == set(sorted(hosts)[:2]), "as by default"
+
+
+async def fails(*_: object) -> None:
+    raise RuntimeError("no such figure")

@@ -54,7 +54,7 @@ def indexes(board: Board) -> dict[str, Any]:
     lists = {"idle": board.idle_nodes(), "all_coming": board.all_coming(), "all_open": board.all_open()}
     return {
         "snapshot": board.snapshot(),
-        "rented_gpus": board.rented_gpus,
+        "rented_of_level": tuple(board.rented_of_level),
         "demand": demand(board, NOW_MS),
         "placeable": [one.job_id for one in board.placeable()],
         "placeable_count": board.placeable_count,

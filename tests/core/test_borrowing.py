@@ -47,6 +47,15 @@ def test_what_is_kept_for_a_job_counts_as_its_projects() -> None:
     assert (found.borrowed, found.is_sure("lab", "proj_a", 1)) == (set(), False)
 
 
+def test_what_is_on_hosts_of_anothers_quota_is_borrowed_and_uses_nothing_of_its_own() -> None:
+    """However long it has been there: its project is sure of as many elsewhere."""
+    there = PoolUse("lab", "proj_b", 1, "there", 1, is_on_others_hosts=True)
+    found = PoolQuotas.of([LAB], [there])
+    assert (found.borrowed, found.is_sure("lab", "proj_b", 1)) == ({"there"}, True)
+    found = PoolQuotas.of([LAB], [there, use("later", "proj_b", since_ms=9)])
+    assert (found.borrowed, found.is_sure("lab", "proj_b", 1)) == ({"there"}, False)
+
+
 @given(st.lists(st.tuples(st.sampled_from(["proj_a", "proj_b", "proj_c"]), st.integers(1, 3), st.integers(0, 5))))
 def test_what_is_not_borrowed_is_never_more_than_the_quota(held: list[tuple[str, int, int]]) -> None:
     uses = [use(f"run_{n}", *one) for n, one in enumerate(held)]

@@ -12,7 +12,7 @@ from app.core.model.job import JobState, Resources
 from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier
 from app.core.model.plan import Plan
-from app.core.policies.paper import pressure_now, rented_rate
+from app.core.policies.paper import class_demands, pressure_now
 from app.core.policy import PolicyState
 from tests.core.plans import F_MS, ask, brief, running, spent_job, why
 from tests.core.samples import CONFIG, MARKET, NOW_MS, OFFERS, SERVERLESS, job, node, offer, snapshot
@@ -231,7 +231,7 @@ def test_capacity_counts_what_is_or_will_be_there() -> None:
     states = (NodeState.READY, NodeState.BOOTING, NodeState.UNREACHABLE, NodeState.DRAINING, NodeState.TERMINATING)
     nodes = [node(f"node_{state}", state=state, gpu_count=2, free_gpus=()) for state in states]
     board = Board.of(snapshot(nodes=[*nodes, node("node_s", Tier.SERVERLESS)]))
-    assert rented_rate(board) == 6.0
+    assert [one.capacity for one in class_demands(board, CONFIG)] == [6.0]
 
 
 def test_demand_counts_gpus_and_leaves_out_who_does_not_run() -> None:

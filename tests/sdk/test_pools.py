@@ -102,13 +102,41 @@ def test_quotas_are_of_gpus_or_of_whole_hosts_and_all_are_named_at_once(live: On
     call("pool", "set", "lab", "--quota", "research=4", "--quota", "team=2x8xA100", "--quota", "team=1x4xRTX 4090")
     hosts = [{"hosts": 2, "gpus": 8, "gpu_type": "A100"}, {"hosts": 1, "gpus": 4, "gpu_type": "RTX 4090"}]
     assert live.asked == {"quotas": {"research": 4}, "host_quotas": {"team": hosts}}
+    live.pool["host_quotas"] = {"team": [{"hosts": 2, "gpus": 8, "gpu_type": "A100", "short_gpus": 0}]}
     call("pool", "set", "lab", "--quota", "none")
     assert live.asked == {"quotas": {}, "host_quotas": {}}
+    call("pool", "set", "lab", "--quota", "research=4")
+    assert live.asked == {"quotas": {"research": 4}, "host_quotas": {}}, "what is not named is none"
+    call("pool", "set", "lab", "--most-gpus", "9")
+    assert live.asked == {"most_gpus": 9}
     live.asked = {}
     for wrong in (["research"], ["research=x8xA100"], ["research=2x8x"], ["research=4", "research=5"], ["research=0x"]):
         refused = call("pool", "set", "lab", *(word for one in wrong for word in ("--quota", one)))
         assert (refused.exit_code, "--quota" in refused.output) == (2, True), refused.output
     assert live.asked == {}
+
+
+def test_a_server_that_knows_no_quotas_of_hosts_takes_those_in_gpus_and_it_says_which_it_does_not(
+    live: OnePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    route = live._route
+
+    def older(request: httpx.Request) -> httpx.Response:
+        if request.method != "GET" and "host_quotas" in json_of(request):
+            told = "host_quotas: there is no such field; see the API reference for those that exist"
+            return problem(422, "invalid_request", told, param="host_quotas")
+        return route(request)
+
+    monkeypatch.setattr(live, "_route", older)
+    for words in (["create", "lab"], ["set", "lab"]):
+        assert call("pool", *words, "--quota", "research=4").exit_code == 0
+        assert live.asked["quotas"] == {"research": 4}
+        live.asked = {}
+        refused = call("pool", *words, "--quota", "research=4", "--quota", "team=2x8xA100")
+        told = " ".join(refused.output.split())
+        assert (refused.exit_code, live.asked) == (1, {})
+        assert "this server knows no quotas of whole hosts: it is of an earlier release" in told
+    assert call("pool", "set", "lab", "--quota", "none").exit_code == 0
 
 
 async def test_both_clients_settle_it(live: OnePool) -> None:

@@ -18,7 +18,7 @@ from app.core.eviction.cost import (
     pool_habits,
 )
 from app.core.eviction.index import VictimIndex
-from app.core.eviction.placing import DecayedCount, NodeRoom, place_beside
+from app.core.eviction.placing import DecayedCount, NodeRoom, place_beside, rank_beside
 from app.core.eviction.reserving import Reservation, free_for, still_reserved
 from app.core.eviction.rules import EvictionRule
 from app.core.eviction.spot_job import Shrink, SpotJob
@@ -45,5 +45,6 @@ __all__ = [
     "literal_cost",
     "place_beside",
     "pool_habits",
+    "rank_beside",
     "still_reserved",
 ]

@@ -46,10 +46,11 @@ class NodeRoom:
 def place_beside(need: Amounts, spot: bool, rooms: Iterable[NodeRoom], now_ms: int) -> NodeRoom | None:
     """The node for one part of a job, None where it fits nowhere. Further ties go to the lowest node id."""
     fitting = (room for room in rooms if covers(room.free, need))
-    return min(fitting, key=lambda room: _rank(room, need, spot, now_ms), default=None)
+    return min(fitting, key=lambda room: rank_beside(room, need, spot, now_ms), default=None)
 
 
-def _rank(room: NodeRoom, need: Amounts, spot: bool, now_ms: int) -> tuple[Amounts, bool, float, str]:
+def rank_beside(room: NodeRoom, need: Amounts, spot: bool, now_ms: int) -> tuple[Amounts, bool, float, str]:
+    """How good a node is by the three criteria, of those on which the part fits: the lower, the better."""
     evictions = room.evictions.at(now_ms)
     alike = (room.guaranteed_jobs == 0) is spot
     return lacking(room.free, need), not alike, evictions if spot else -evictions, room.node_id

@@ -34,7 +34,7 @@ from app.core.model.plan import STOP_AND_GO, ActionKind, Plan
 from app.core.model.snapshot import JobView
 from app.core.policies.merging import Merger
 from app.core.policies.moving import Mover
-from app.core.policies.paper import pressure_now, rented_rate
+from app.core.policies.paper import class_demands, highest, signals_of
 from app.core.policies.placement import Place
 from app.core.policies.plan_builder import PlanBuilder
 from app.core.policies.rescuing import Rescuer
@@ -73,9 +73,7 @@ class Allpass:
         size_pool(desk, flows)
         signals = {"F_s": budget_ms / 1000}
         if config.explains:
-            capacity = rented_rate(board)
-            seen = pressure_now(board, config, capacity)
-            signals |= {"p": seen.p, "C": capacity, "D_gpu_s": seen.demand_gpu_ms / 1000}
+            signals |= signals_of(class_demands(board, config))
         return desk.plan(self.name, **signals), state
 
 
@@ -85,8 +83,8 @@ def _tick(desk: PlanBuilder, state: PolicyState) -> tuple[PolicyState, int]:
     config, now_ms = desk.config, desk.now_ms
     budget_ms, ticked_ms = state.get("F_ms", config.budget.first_ms), state.get("ticked_ms", -1.0)
     if ticked_ms < 0 or now_ms >= ticked_ms + config.tick_ms:
-        seen = pressure_now(desk.board, config, rented_rate(desk.board))
-        budget_ms, ticked_ms = next_budget_ms(config.budget, budget_ms, seen.p), float(now_ms)
+        pressing = highest(class_demands(desk.board, config))
+        budget_ms, ticked_ms = next_budget_ms(config.budget, budget_ms, pressing), float(now_ms)
         state = state.having(F_ms=budget_ms, ticked_ms=ticked_ms)
     if desk.board.jobs and desk.outlook.fleet_is_full():
         desk.wake(int(ticked_ms) + config.tick_ms)

@@ -10,15 +10,19 @@ and pressure at a short window without a shortfall at the horizon rents nothing 
 of several GPUs, a node that is too small for all that wait counts as capacity, so that a job may wait for ever.
 `allpass-drain` adds one rule that mends it: at each tick a node is rented for every queued job that no idle or coming
 node covers. It is the baseline that an improvement has to beat.
+
+The paper's jobs may have any node. What was bid for, or is lent, some jobs may not have (`app.core.spot_places`): so
+the work of those is held against the nodes that they may have, too, and the pressure is the highest of these.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import chain, repeat
 
 from app.core import queue
 from app.core.board import Board
-from app.core.demand import NO_PRESSURE, Pressure, pressure_of_sorted
+from app.core.demand import Pressure, pressure_of_sorted
 from app.core.fleet import resize
 from app.core.model.job import JobState
 from app.core.model.node import Tier
@@ -28,7 +32,12 @@ from app.core.policies import reasons
 from app.core.policies.fixed_threshold import Threshold
 from app.core.policies.plan_builder import PlanBuilder
 from app.core.policy import PolicyConfig, PolicyState
+from app.core.spot_places import NUMBER_OF_LEVELS, level_of_job, level_of_place
 from app.core.tiers import next_budget_ms
+
+_ALL = NUMBER_OF_LEVELS - 1
+_BESIDE = (" beside what is lent or was bid for", " beside what was bid for", "")  # by level
+_SIGNALS = ("p_guaranteed", "p_without_bids")
 
 
 class Paper:
@@ -44,32 +53,39 @@ class Paper:
         budget_ms = state.get("F_ms", config.budget.first_ms)
         ticked_ms = state.get("ticked_ms", -1.0)
         is_tick = ticked_ms < 0 or board.now_ms >= ticked_ms + config.tick_ms
-        seen, capacity = NO_PRESSURE, 0.0
+        found: list[ClassDemand] = []
         if is_tick:
             ticked_ms = float(board.now_ms)
-            capacity = rented_rate(board)
-            seen = pressure_now(board, config, capacity)
-            budget_ms = next_budget_ms(config.budget, budget_ms, seen.p)
+            found = class_demands(board, config)
+            budget_ms = next_budget_ms(config.budget, budget_ms, highest(found))
         Threshold(desk, int(budget_ms), rents=False, returns=False).serve()
         if is_tick:
-            self._resize(desk, seen, capacity)
+            self._resize(desk, found)
         desk.release_own()
         desk.wake(int(ticked_ms) + config.tick_ms)  # also where there is nothing: F falls while nothing is pressing
-        signals = {"p": seen.p, "C": capacity, "D_gpu_s": seen.demand_gpu_ms / 1000} if is_tick else {}
-        plan = desk.plan(self.name, F_s=budget_ms / 1000, **signals)
+        plan = desk.plan(self.name, F_s=budget_ms / 1000, **signals_of(found))
         return plan, state.having(F_ms=budget_ms, ticked_ms=ticked_ms)
 
-    def _resize(self, desk: PlanBuilder, seen: Pressure, capacity: float) -> None:
-        """Algorithm 2, which gives nothing back while p is above 1; and the drain rule."""
-        change = resize(seen.demand_gpu_ms, capacity, desk.config.horizon_ms)
+    def _resize(self, desk: PlanBuilder, found: list[ClassDemand]) -> None:
+        """Algorithm 2, which gives nothing back while p is above 1; and the drain rule. First for jobs that may not
+        have all nodes, so that what is rented for these counts for the others, too."""
         minutes = desk.config.horizon_ms // 60_000
-        why = f"the work due within {minutes} min asks for {change.more} GPUs more than there are"
-        rented = _rent_for_demand(desk, change.more, why)
+        rented: set[str] = set()
+        more_gpus = 0
+        fewer: dict[int, int] = {}
+        for one in found:
+            change = resize(one.seen.demand_gpu_ms, one.capacity + more_gpus, desk.config.horizon_ms)
+            beside = _BESIDE[one.level]
+            why = f"the work due within {minutes} min asks for {change.more} GPUs more than there are{beside}"
+            names, gpus = _rent_for_demand(desk, change.more, why, one.level)
+            rented |= names
+            more_gpus += gpus
+            fewer[one.level] = change.fewer
         crowded_out = self._drain(desk, rented) if self.drains else 0
         if crowded_out:
             _make_room(desk, crowded_out)
-        elif change.fewer and not rented and seen.p <= 1:
-            _release_surplus(desk, change.fewer)
+        elif any(fewer.values()) and not rented and highest(found) <= 1:
+            _release_surplus(desk, fewer)
 
     def _drain(self, desk: PlanBuilder, rented: set[str]) -> int:
         """Rent for who waits and is not covered; returns for how many no more nodes may be rented."""
@@ -88,14 +104,10 @@ class Drain(Paper):
     drains = True
 
 
-def rented_rate(board: Board) -> float:
-    """C: GPU-milliseconds of work per millisecond of the nodes that are rented, those that boot included."""
-    return float(board.rented_gpus)
-
-
-def pressure_now(board: Board, config: PolicyConfig, capacity: float) -> Pressure:
-    """p over all unfinished jobs of the board that may run."""
-    deadlines_ms, left_gpu_ms = board.columns.demand(board.now_ms, board.now_ms + config.horizon_ms)
+def pressure_now(board: Board, config: PolicyConfig, capacity: float, level: int = _ALL) -> Pressure:
+    """p over all unfinished jobs of the board that may run, or those up to a level."""
+    due_by_ms = board.now_ms + config.horizon_ms
+    deadlines_ms, left_gpu_ms = board.columns.demand(board.now_ms, due_by_ms, None if level == _ALL else level)
     return pressure_of_sorted(
         deadlines_ms,
         left_gpu_ms,
@@ -106,28 +118,69 @@ def pressure_now(board: Board, config: PolicyConfig, capacity: float) -> Pressur
     )
 
 
-def _rent_for_demand(desk: PlanBuilder, count: int, why: str) -> set[str]:
-    """Rent nodes of so many GPUs, in the name of the jobs that need one most; returns those jobs.
+@dataclass(frozen=True, slots=True)
+class ClassDemand:
+    """The work of jobs up to a level, against the nodes that all of these may have."""
+
+    level: int
+    capacity: float  # C: GPU-milliseconds of work per millisecond of these nodes, those that boot included
+    seen: Pressure
+
+
+def class_demands(board: Board, config: PolicyConfig) -> list[ClassDemand]:
+    """Of all jobs against all nodes, which comes last; before that of those for which some of the nodes are none.
+
+    Who may have a place of some level may have those below it, too. So there is a way to do all the work in time on the
+    whole exactly where there is one at each of the levels: Hall's condition, of sets that contain each other.
+    """
+    rented = board.rented_of_level
+    levels = [level for level in range(_ALL) if rented[level + 1]]
+    found = []
+    for level in [*levels, _ALL]:
+        capacity = float(sum(rented[: level + 1]))
+        found.append(ClassDemand(level, capacity, pressure_now(board, config, capacity, level)))
+    return found
+
+
+def highest(found: list[ClassDemand]) -> float:
+    """p: where it is highest, some deadline cannot be kept."""
+    return max((one.seen.p for one in found), default=0.0)
+
+
+def signals_of(found: list[ClassDemand]) -> dict[str, float]:
+    """What is told of a tick; C and D are of all jobs and nodes."""
+    if not found:
+        return {}
+    last = found[-1]
+    signals = {"p": highest(found), "C": last.capacity, "D_gpu_s": last.seen.demand_gpu_ms / 1000}
+    return signals | {_SIGNALS[one.level]: one.seen.p for one in found[:-1]}
+
+
+def _rent_for_demand(desk: PlanBuilder, count: int, why: str, level: int) -> tuple[set[str], int]:
+    """Rent nodes of so many GPUs, in the name of the jobs up to this level that need one most; returns those jobs, and
+    the GPUs.
 
     First those that wait, then those that would have to leave serverless; where there are more nodes to rent than
     such jobs, the first job gives its name again: the literal algorithm does not ask who could use them.
     """
     if count <= 0:
-        return set()
-    waiting = [job for job in desk.board.placeable() if desk.wants_node(job)]
+        return set(), 0
+    waiting = [job for job in desk.board.placeable() if level_of_job(job) <= level and desk.wants_node(job)]
     riders = [job for run in desk.board.serverless_runs.values() for job in _jobs_of(desk, run.job_ids)]
-    riders = [job for job in riders if not queue.has_spent_all(job)]
+    riders = [job for job in riders if level_of_job(job) <= level and not queue.has_spent_all(job)]
     running = (job for job in desk.board.jobs.values() if job.state == JobState.RUNNING)
-    rest = [job for job in running if not queue.has_spent_all(job)]
+    rest = [job for job in running if level_of_job(job) <= level and not queue.has_spent_all(job)]
     names = waiting + sorted(riders, key=queue.edf_key) or sorted(rest, key=queue.edf_key)
     rented: set[str] = set()
+    gpus = 0
     for job in chain(names, repeat(names[0])) if names else ():
         choice = desk.outlook.serverful.choose(job)
         if count <= 0 or choice is None or not desk.provision(job, why):
             break
         count -= choice.offer.gpu_count
+        gpus += choice.offer.gpu_count
         rented.add(job.job_id)
-    return rented
+    return rented, gpus
 
 
 def _jobs_of(desk: PlanBuilder, job_ids: tuple[str, ...]) -> list[JobView]:
@@ -141,12 +194,16 @@ def _make_room(desk: PlanBuilder, most: int) -> None:
             desk.release(node, f"it holds none of the jobs that wait ({most}), and no more nodes may be rented")
 
 
-def _release_surplus(desk: PlanBuilder, most: int) -> None:
+def _release_surplus(desk: PlanBuilder, most: dict[int, int]) -> None:
+    """`most`: so many GPUs by level; a node counts for its own and all above it."""
     if not desk.outlook.may(ActionKind.RELEASE):
         return
     span = reasons.duration(desk.config.horizon_ms)
-    left = most
+    left = dict(most)
     for node in desk.fleet.unneeded():
-        if node.gpu_count <= left and node.tier != Tier.OWN:
-            left -= node.gpu_count
-            desk.release(node, f"it is idle, and {most} GPUs are more than the work due within {span} asks for")
+        counts = [level for level in left if level >= level_of_place(node)]
+        if node.tier != Tier.OWN and node.gpu_count <= min(left[level] for level in counts):
+            spare = min(most[level] for level in counts)
+            for level in counts:
+                left[level] -= node.gpu_count
+            desk.release(node, f"it is idle, and {spare} GPUs are more than the work due within {span} asks for")

@@ -102,19 +102,21 @@ async def pool_uses(connection: AsyncConnection, pools: Collection[str]) -> list
     that is no part of its quota, and nobody else's to take back."""
     gpu = reserved_gpus.c
     on_it = (host_machines.c.host_id == gpu.host_id) & (gpu.gpu_index == any_(host_machines.c.gpu_indices))
-    its_own = (
+    kept = (
         select(1)
         .select_from(reserved_gpus)
         .join(reservations, reservations.c.id == gpu.reservation_id)
         .join(host_machines, on_it)
-        .where(
-            *(gpu.until_ms.is_(None), host_machines.c.ended_ms.is_(None), host_machines.c.node_id == nodes.c.id),
-            reservations.c.project_id == jobs.c.project_id,
-        )
+        .where(gpu.until_ms.is_(None), host_machines.c.ended_ms.is_(None), host_machines.c.node_id == nodes.c.id)
         .correlate(nodes, jobs)
     )
+    its_own = kept.where(reservations.c.project_id == jobs.c.project_id)
+    others = kept.where(reservations.c.project_id != jobs.c.project_id, reservations.c.piece_gpus.is_not(None))
     rows = await connection.execute(
-        select(runs.c.id, runs.c.created_ms, jobs.c.project_id, nodes.c.region, allocations.c.gpu_indices)
+        select(
+            *(runs.c.id, runs.c.created_ms, jobs.c.project_id, nodes.c.region, allocations.c.gpu_indices),
+            others.exists().label("on_others"),
+        )
         .join(allocations, (allocations.c.run_id == runs.c.id) & allocations.c.to_ms.is_(None))
         .join(nodes, nodes.c.id == allocations.c.node_id)
         .join(run_jobs, run_jobs.c.run_id == runs.c.id)
@@ -126,7 +128,10 @@ async def pool_uses(connection: AsyncConnection, pools: Collection[str]) -> list
         .order_by(runs.c.id)
     )
     once = {row.id: row for row in rows}  # one that trains two jobs is one
-    return [PoolUse(row.region, row.project_id, len(row.gpu_indices), row.id, row.created_ms) for row in once.values()]
+    return [
+        PoolUse(row.region, row.project_id, len(row.gpu_indices), row.id, row.created_ms, row.on_others)
+        for row in once.values()
+    ]
 
 
 async def host_nodes(connection: AsyncConnection, node_ids: Collection[str]) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -69,10 +69,10 @@ async def _may_leave(connection: Connection, job: ClassedJob | None, run: Evicta
 
 async def _would_fit(connection: Connection, eviction: Eviction) -> bool:
     """On a node. What is free of a host is cut from it under its own lock."""
-    node_id, aside = eviction.runs[0].node_id, eviction.asides[0]
-    if node_id != aside.place:
+    aside = eviction.asides[0]
+    if not any(run.node_id == aside.place for run in eviction.runs):
         return True
-    free = await free_gpus(connection, node_id)
+    free = await free_gpus(connection, aside.place)
     return free is not None and free + sum(run.gpus for run in eviction.runs) >= aside.gpus
 
 
@@ -83,6 +83,8 @@ async def _why(
     is_known = jobs[run.job_id].project_id == jobs[for_job_id].project_id
     whose = f"{for_job_id}, which is guaranteed," if is_known else "a guaranteed job of another project"
     which = "" if run.is_spot else f", which are beyond its project's quota of pool {run.pool}"
+    if run.is_on_others_hosts:
+        which = f", which are of that project's quota of hosts in pool {run.pool}"
     loss = (await at_risk(connection, run.job_id, now_ms=now_ms)).loss
     how = "saves at the next step, leaves and waits for another place" if loss is None else f"leaves; {loss}"
     return f"{whose} needs its GPUs{which}: {how}"
@@ -100,5 +102,6 @@ def _told(jobs: Mapping[str, ClassedJob], eviction: Eviction) -> Event:
             words = words.replace(run.job_id, "a job of another project")
     kind = "spot " if all(run.is_spot for run in eviction.runs) else ""
     leave = f"{kind}job saves and leaves" if len(eviction.runs) == 1 else f"{kind}jobs save and leave"
+    begins = f"{len(eviction.runs)} {leave} for it" if eviction.runs else "nobody has to leave for it"
     data = {"evicted": known, "evictions": len(eviction.runs), "gpus": sum(one.gpus for one in eviction.asides)}
-    return Event(EVICTS, f"{len(eviction.runs)} {leave} for it: {words}"[:_LONGEST], data)
+    return Event(EVICTS, f"{begins}: {words}"[:_LONGEST], data)

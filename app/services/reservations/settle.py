@@ -79,8 +79,7 @@ async def tell_job(connection: Connection, one: Untold, *, now_ms: int) -> None:
         if one.until_ms >= FOREVER_MS:
             told = (
                 "GPUs that it runs on are of another project's quota of hosts now: it goes on until a job of that "
-                "project wants them, unless its own project is sure of them too; nothing else of its project begins "
-                "on them"
+                "project wants them, then saves and goes on elsewhere; nothing else of its project begins on them"
             )
         await add_job_event(
             connection, one.job_id, Event(KEPT_FOR_OTHERS, told, {"until_ms": one.until_ms}), now_ms=now_ms

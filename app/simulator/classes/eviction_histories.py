@@ -1,10 +1,11 @@
 """Drawn histories of guaranteed and spot jobs on nodes of their projects and on hosts of a pool, decided as they are
 live: by the functions that the control loop calls, around a policy that knows nothing of evictions.
 
-Watched at every step: no GPU is two runs'; only spot jobs leave, and what is borrowed, after their first minute; nobody
-leaves for a job that then does not begin, although it still wants to and everybody has left; what is kept for a job is
-taken by no other; and a job of one GPU that its project is sure of does not wait for ever where nothing is free for it:
-what is free a policy may keep for a larger job.
+Watched at every step: no GPU is two runs'; only spot jobs leave, and what is borrowed, after their first minute, or for
+one within a quota that has waited for as long; nobody leaves for a job that then does not begin, although it still
+wants to and everybody has left; what is kept for a job is taken by no other; and a job of one GPU that its project is
+sure of does not wait for ever where nothing is free for it: what is free a policy may keep for a larger job, and where
+the project has its whole quota already, with a job too large to be within it, the order of its jobs is its own.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ class _Play:
         self._evictions: dict[str, DecayedCount] = {}  # by host
         self._waits: dict[str, int] = {}
         self._nodes: dict[str, NodeView] = {}
+        self._rented: set[str] = set()
         for number in range(chance.randint(0, 3)):
+            self._rented.add(f"node_r{number}")
             self._add_node(f"node_r{number}", chance.choice("ab"), chance.randint(1, 4), Tier.MARKETPLACE)
 
     def _draw_quotas(self) -> tuple[tuple[str, int], ...]:
@@ -174,8 +177,11 @@ class _Play:
         borrowed = self._quotas().borrowed
         may_leave = [run for run in spot if run.is_spot or run.run_id in borrowed]
         number = Counter(run.node_id for run in may_leave)
+        idle = {node.node_id for node in board.idle_nodes()} - closed
         machines = {
-            node_id: it for node_id, it in self._machines.items() if 0 < number[node_id] == len(self._on(node_id))
+            node_id: it
+            for node_id, it in self._machines.items()
+            if number[node_id] == len(self._on(node_id)) and (number[node_id] or node_id in idle)
         }
         spaces = host_spaces([self._pool], self._own_hosts(), machines, self._now_ms)
         quotas = self._quotas()
@@ -231,7 +237,8 @@ class _Play:
             run, gpus = self._runs[one.run_id]
             job, ran_ms = self._jobs[one.job_id], self._now_ms - (run.running_since_ms or self._now_ms)
             may_leave = job.priority_class is PriorityClass.SPOT or one.run_id in self._quotas().borrowed
-            if not may_leave or run.state is not RunState.RUNNING or ran_ms < LEAST_RUN_MS:
+            is_spared = ran_ms < LEAST_RUN_MS and not self._has_waited(eviction)
+            if not may_leave or run.state is not RunState.RUNNING or is_spared:
                 why = f"{job.priority_class}, {run.state}, after {ran_ms} ms"
                 self.breaches.append(f"{job.job_id} was evicted: {why}")
             self._runs[one.run_id] = replace(run, state=RunState.STOPPING), gpus
@@ -243,6 +250,20 @@ class _Play:
             self.evicted += 1
         runs = {one.run_id for one in eviction.runs}
         self._promises[eviction.job_id] = _Promise(eviction.asides[0], runs, self._now_ms + GRACE_MS + START_MS)
+
+    def _has_waited(self, eviction: Eviction) -> bool:
+        """Whether a job as large as this one, which is within its project's quota of the pool, has waited that long."""
+        job = self._jobs[eviction.job_id]
+        alike = (
+            one.submitted_ms
+            for one in self._jobs.values()
+            if (one.project_id, one.resources) == (job.project_id, job.resources)
+            and one.state in PLACEABLE_JOB_STATES
+            and one.priority_class is PriorityClass.GUARANTEED
+        )
+        gpus, is_on_host = job.resources.gpus_min, eviction.asides[0].place not in self._rented
+        is_sure = bool(self._pool.quotas) and is_on_host and self._quotas().is_sure("lab", job.project_id, gpus)
+        return is_sure and self._now_ms - min(alike) >= LEAST_RUN_MS
 
     # What there is
 
@@ -317,12 +338,17 @@ class _Play:
             and job.resources.gpus_min == 1
             and (not self._pool.projects or job.project_id in self._pool.projects)
             and quotas.is_sure("lab", job.project_id, 1)
+            and not self._has_borrowed(job.project_id, quotas)
             and not self._has_room(job.project_id)
         }
         self._waits = {job_id: self._waits.get(job_id, 0) + 1 for job_id in sure}
         for job_id, decisions in self._waits.items():
             if decisions == _MOST_WAITS:
                 self.breaches.append(f"{job_id} is sure of a GPU and has none after {decisions} decisions")
+
+    def _has_borrowed(self, project_id: str, quotas: PoolQuotas) -> bool:
+        """Whether a job of the project is beyond its quota: with it, it has all that it is sure of."""
+        return any(self._jobs[self._runs[one][0].job_ids[0]].project_id == project_id for one in quotas.borrowed)
 
     def _has_room(self, project_id: str) -> bool:
         """Whether a GPU is free for jobs of the project: of a host, or of a machine of its own there."""

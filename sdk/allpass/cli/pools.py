@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +20,7 @@ from allpass.cli.pool_words import host_row, pool_row, tell_pool
 from allpass.cli.screen import Column
 from allpass.cli.session import connect
 from allpass.cli.template_options import dollars, pairs, seconds
+from allpass.errors import InvalidRequest
 
 pool = make_group()
 _SHORTEST_GRACE_S, _LONGEST_GRACE_S = 10, 600
@@ -100,7 +103,7 @@ def create(
     settings = _settings(price, spot_share, rebate, grace, preference, project, hours, most_gpus, quota, label)
     if launcher is not None:
         settings["launcher"] = launcher
-    with connect() as client:
+    with connect() as client, _known_fields():
         found = client.create_pool(name, **settings)
     tell_pool(found, as_json=as_json)
     if found.launcher == "joined" and not as_json:
@@ -129,7 +132,9 @@ def set_(
     settings = _settings(price, spot_share, rebate, grace, preference, project, hours, most_gpus, quota, label)
     if not settings:
         raise CommandFailed("nothing to change was named", hint=f"allpass pool set {name} --price 0", code=WRONG_USAGE)
-    with connect() as client:
+    with connect() as client, _known_fields():
+        if "quotas" in settings and "host_quotas" not in settings and client.pool(name).host_quotas:
+            settings["host_quotas"] = {}  # all quotas are named: a server that has none of hosts need not know the word
         tell_pool(client.change_pool(name, **settings), as_json=as_json)
 
 
@@ -330,7 +335,8 @@ def _settings(
 
 
 def _quotas(words: list[str]) -> dict[str, Any]:
-    """GPUs of projects, and hosts, as `team=2x8xA100`; of hosts of several kinds a project has several."""
+    """GPUs of projects, and hosts, as `team=2x8xA100`, where any are named; of hosts of several kinds a project has
+    several."""
     gpus: dict[str, str] = {}
     hosts: dict[str, list[dict[str, Any]]] = {}
     for word in words:
@@ -341,7 +347,22 @@ def _quotas(words: list[str]) -> dict[str, Any]:
         else:
             one = {"hosts": int(shape[1]), "gpus": int(shape[2]), "gpu_type": shape[3].strip()}
             hosts.setdefault(project.strip(), []).append(one)
-    return {"quotas": {project: _number("--quota", number) for project, number in gpus.items()}, "host_quotas": hosts}
+    given: dict[str, Any] = {"quotas": {project: _number("--quota", number) for project, number in gpus.items()}}
+    return given | ({"host_quotas": hosts} if hosts else {})
+
+
+@contextmanager
+def _known_fields() -> Iterator[None]:
+    """Say of a server that is older what it does not know, in the words of the option."""
+    try:
+        yield
+    except InvalidRequest as error:
+        if error.param != "host_quotas" or "there is no such field" not in error.message:
+            raise
+        raise CommandFailed(
+            "this server knows no quotas of whole hosts: it is of an earlier release, and nothing was changed",
+            hint="update the server, or name quotas in GPUs: --quota research=4",
+        ) from error
 
 
 def _share(text: str, option: str) -> float:

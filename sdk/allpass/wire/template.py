@@ -306,7 +306,8 @@ class Template(Request):
     priority_class: Literal["guaranteed", "spot"] = Field(
         "guaranteed",
         description="spot: uses GPUs that no guaranteed job wants. When one of these waits for room, spot jobs save, "
-        "leave and wait for another place: those that lose the least work, and none in its first minute",
+        "leave and wait for another place: those that lose the least work, and none in its first minute, but for what "
+        "another project is sure of in a pool",
     )
     start: Literal["auto", "now", "when-cheap"] = Field(
         "auto",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.core import set_aside
+from app.core.borrowing import PoolQuotas
 from app.core.eviction import EvictionRule
 from app.core.host_ranking import HostRanker
 from app.simulator.classes import eviction_histories
@@ -31,6 +32,26 @@ def test_by_the_printed_rule_and_every_ranker_as_much_is_kept(ranker: HostRanker
 def test_a_node_that_is_cut_for_a_job_is_not_ended_before_it_begins(seed: int) -> None:
     """Found among thirty thousand: the policy saw a node that came for nobody, and ended it, again and again."""
     assert play_eviction_history(seed).breaches == []
+
+
+@pytest.mark.parametrize("seed", [13641, 25928, 31099, 33417, 34007])
+def test_short_jobs_of_others_do_not_starve_a_quota(seed: int) -> None:
+    """Benchmarked by its number: others each had their first minute, a machine stood idle, or a policy kept a GPU
+    elsewhere for a larger job; in two of them a project had all of its quota already, with a job that is beyond it."""
+    rules, rankers = (EvictionRule.LOST_WORK, EvictionRule.LITERAL), list(HostRanker)
+    found = play_eviction_history(seed, rule=rules[seed % 2], ranker=rankers[seed // 2 % len(rankers)])
+    assert found.breaches == []
+
+
+def test_the_watch_sees_who_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing of what is above is done."""
+    monkeypatch.setattr(PoolQuotas, "is_promised", lambda *_: False)
+    rankers = list(HostRanker)
+    found = [
+        play_eviction_history(seed, rule=EvictionRule.LITERAL, ranker=rankers[seed // 2 % len(rankers)])
+        for seed in (13641, 31099, 33417)
+    ]
+    assert all("is sure of a GPU and has none" in one.breaches[0] for one in found)
 
 
 def test_the_watch_sees_who_leaves_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ IN_MEMORY_BYTES = 1 << 30
 
 
 class BestWeights:
-    """A copy of the weights that are trained, or of this process's share of each. With a full fine-tuning that is the whole model once more: then it lies
-    in `folder`, in a file that nobody sees."""
+    """A copy of the weights that are trained, or of this process's share of each. With a full fine-tuning that is
+    the model once more: then it lies in `folder`, in a file that nobody sees."""
 
     def __init__(self, model: Any, folder: Path) -> None:
         self._model = model

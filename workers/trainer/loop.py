@@ -310,7 +310,7 @@ def train(recipe: Recipe, data: Data, session: Session, join: Join = alone) -> N
     if recipe.push_to is not None:
         pushing.check(recipe.push_to)
     if recipe.sharded:
-        prepared, join = sharding.prepare(recipe, data, join)
+        prepared, join = sharding.prepare(recipe, data, session, join)
     else:
         prepared = model.prepare(recipe, data.labels, data.adapter)
     task = tasks.load(data, recipe, prepared)

@@ -17,7 +17,6 @@ from allpass.training.elastic import given_gpus
 from allpass.training.elastic.gathering import own_gpus
 from allpass.training.elastic.ranks import RankFailed
 from allpass.training.elastic.seat import Seat
-from allpass.training.parts import line_of
 from allpass.training.session import EXIT_STOPPED, Session
 from workers.trainer import begun, fisher, gathering, loop, model, rows, tasks, together
 from workers.trainer.follower import follow
@@ -67,8 +66,6 @@ def train(folder: Path) -> None:
     recipe = begun.settled(recipe, data, session, processes=len(gpus) * (1 if seat is None else seat.nodes))
     if session.profiles and not recipe.sharded:  # a look would have all of the model on one GPU
         profile_first(recipe, data, session)
-    if recipe.splits_all:
-        line_of(session.environment)  # before anybody loads: whether parts of several machines are put together
     with gathering.gathered(folder, recipe, session, begun.used(gpus, recipe, session, seat), seat) as join:
         loop.train(recipe, data, session, join)
 

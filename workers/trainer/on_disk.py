@@ -18,9 +18,7 @@ def _as_it_is(tensor: Any) -> Any:
     return tensor
 
 
-def on_disk(
-    tensors: Mapping[str, Any], folder: Path, whole: Callable[[Any], Any] = _as_it_is
-) -> dict[str, Any]:
+def on_disk(tensors: Mapping[str, Any], folder: Path, whole: Callable[[Any], Any] = _as_it_is) -> dict[str, Any]:
     """Copies, one after the other; the file is gone when nothing refers to them. `whole`: makes each of them whole when
     its turn has come. Raises OSError where the disk has no room for all of them, before the first."""
     places, end = {}, 0

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from allpass.training.elastic.ranks import Ranks
+from allpass.training.parts import PART
 from allpass.training.session import Session
 from allpass.training.silent import Silent
-from allpass.training.parts import PART
 from allpass.training.spread_state import part_name, resume_spread
 from allpass.training.torch_state import TrainingState, restore_rng, save_tree, trainable_weights, training_tree
 from allpass.training.tree import is_spread
@@ -31,9 +31,7 @@ class SplitCheckpoints:
     """As `Checkpoints`, of all processes at the same time. The first one knows when; the training waits until all have
     written. `ranks`: those of now."""
 
-    def __init__(
-        self, model: Any, session: Session, parts: Mapping[str, Any], ranks: Callable[[], Ranks]
-    ) -> None:
+    def __init__(self, model: Any, session: Session, parts: Mapping[str, Any], ranks: Callable[[], Ranks]) -> None:
         self._model = model
         self._session = session
         self._parts = parts

@@ -134,7 +134,6 @@ class Stepping:
         seed_part(self.recipe, step, len(batches))  # as it is saved, whoever took the last part
         return StepSums(total, counted, sums)
 
-
     def _loss(self, batch: Batch) -> Loss:
         return self._prepared.ask(lambda: self.task.loss(self._prepared.model, batch))
 

@@ -48,7 +48,9 @@ def load_spread(folder: Path) -> Any:
         raise ValueError(f"{folder} holds parts of different training states")
     files = [read_tensors(folder / f"{name}.safetensors") for name in names]
     spread = set(_spread_in(trees[0]))
-    named = {name: Parts(tuple(file[name] for file in files)) if name in spread else files[0][name] for name in files[0]}
+    named = {
+        name: Parts(tuple(file[name] for file in files)) if name in spread else files[0][name] for name in files[0]
+    }
     return decode(trees[0], named)
 
 

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
+from allpass.training.elastic.ranks import Ranks
 from allpass.training.spread_state import load_spread, names_in
 from allpass.training.tree import Parts, Shard
 from tests.training.forking import CLIENT
@@ -19,6 +22,7 @@ from tests.training.test_lost_ranks import GANG, ground, left_of, machine
 from tests.training.test_several_gpus import COMMON, SUMS, VOTES
 from tests.training.test_several_machines import Gang
 from workers.trainer import gathering
+from workers.trainer.splitting_all import Split
 
 __all__ = ["ground"]  # a fixture
 pytestmark = [
@@ -223,6 +227,16 @@ def test_who_is_lost_takes_its_share_along_and_all_end(
     assert not left_of(place)
     for step, loss in place.losses().items():
         assert loss == whole.losses()[step]
+
+
+def test_what_cannot_be_split_is_refused_before_anything_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers with weights of two types, and a torch that adds gradients in its own order."""
+    row = nn.ModuleList([nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).to(torch.bfloat16))])
+    with pytest.raises(ValueError, match=r"weights of torch\.bfloat16 and torch\.float32 within a layer"):
+        Split(nn.Sequential(row), row, Ranks(), torch.device("cpu"))
+    monkeypatch.delattr(FSDPModule, "set_custom_reduce_scatter")
+    with pytest.raises(ValueError, match="sharded: torch .* is too old"):
+        Split(nn.Sequential(row), row, Ranks(), torch.device("cpu"))
 
 
 PARTS = {"ALLPASS_PARTS": "1", "LOCAL_RANK": "0"}

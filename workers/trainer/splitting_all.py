@@ -7,14 +7,13 @@ looks at each number by itself does the same with a share. Processes go through 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 
 from allpass.training.elastic.ranks import Ranks
 from allpass.training.elastic.summing import Summing
@@ -26,7 +25,11 @@ class Split:
     """The model of `prepare`, as it is asked: with what belongs to no layer put together, in all processes at once."""
 
     def __init__(self, whole: Any, row: nn.ModuleList, ranks: Ranks, device: Any) -> None:
-        """Raises ValueError for weights of several types within a layer."""
+        """Raises ValueError for weights of several types within a layer, and where torch adds gradients in an order of
+        its own."""
+        if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
+            raise ValueError(f"sharded: torch {torch.__version__} is too old to split a full fine-tuning; take 2.13")
+        _check_types(whole, row)
         mesh = init_device_mesh(device.type, (ranks.count,))
         self._sums: list[_InOrder] = []
         for layer in row:
@@ -48,9 +51,6 @@ class Split:
         return _Shares(self._sums, parameters, count)
 
     def _add(self, module: Any, mesh: Any, count: int) -> None:
-        own = {one.dtype for one in _not_split(module)}
-        if len(own) > 1:
-            raise ValueError(f"sharded: this model has weights of {len(own)} types within a layer; leave it out")
         split = fully_shard(module, mesh=mesh)
         self._sums.append(_InOrder(count))
         split.set_custom_reduce_scatter(self._sums[-1])
@@ -71,10 +71,10 @@ class _Asked(nn.Module):
         return getattr(found, "total", None), found
 
 
-class _InOrder(ReduceScatter):
-    """The sum of one layer's gradients, of which this process has a share: the parts of a round are added in their
-    order to what is there, as autograd does where one process takes one part after the other. `present`: parts of
-    this round; processes beyond have gone along."""
+class _InOrder:
+    """What FSDP has a `ReduceScatter` for: the sum of one layer's gradients, of which this process has a share. The
+    parts of a round are added in their order to what is there, as autograd does where one process takes one part after
+    the other. `present`: parts of this round; processes beyond have gone along."""
 
     def __init__(self, count: int) -> None:
         self.present = count
@@ -158,8 +158,11 @@ def _norm(gradient: Any) -> Any:
     return torch._foreach_norm([whole])[0] if whole.is_cuda else torch.linalg.vector_norm(whole)
 
 
-def _not_split(module: Any) -> Iterator[Any]:
-    """Weights that none of its modules has split so far."""
-    for one in module.parameters():
-        if not hasattr(one, "device_mesh"):
-            yield one
+def _check_types(whole: Any, row: nn.ModuleList) -> None:
+    """Gradients of a layer go out as one, and so do those of what is in none."""
+    layers = [list(layer.parameters()) for layer in row]
+    within = {id(one) for layer in layers for one in layer}
+    for unit in (*layers, [one for one in whole.parameters() if id(one) not in within]):
+        types = sorted({str(one.dtype) for one in unit})
+        if len(types) > 1:
+            raise ValueError(f"sharded: this model has weights of {' and '.join(types)} within a layer; leave it out")

@@ -235,7 +235,7 @@ def test_what_cannot_be_split_is_refused_before_anything_is(monkeypatch: pytest.
     with pytest.raises(ValueError, match=r"weights of torch\.bfloat16 and torch\.float32 within a layer"):
         Split(nn.Sequential(row), row, Ranks(), torch.device("cpu"))
     monkeypatch.delattr(FSDPModule, "set_custom_reduce_scatter")
-    with pytest.raises(ValueError, match="sharded: torch .* is too old"):
+    with pytest.raises(ValueError, match=r"sharded: torch .* is too old"):
         Split(nn.Sequential(row), row, Ranks(), torch.device("cpu"))
 
 

@@ -174,7 +174,7 @@ def test_a_job_on_two_allocations_that_are_preempted_goes_on_from_the_step_it_sa
         assert len(slurm_jobs(cluster)) == 2, service.story(job)
         urgent = cluster.submit("--partition=urgent", "--nodes=3", "--exclusive", "--time=30")
         cluster.until(urgent, "RUNNING")
-        until("its end there", lambda: job.timeline().stays[0].ended_at is not None)
+        until("its end there", lambda: job.timeline().stays[0].to_at is not None)
         cluster.call("scancel", urgent)
         info = service.wait_for_end(job)
         assert info.status == "succeeded", service.story(job)

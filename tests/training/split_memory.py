@@ -32,7 +32,7 @@ def main() -> None:
         total = sum(one.nbytes for one in model.parameters())
         ranks = Ranks()
         ranks.count, ranks.own = COUNT, 1
-        split = splitting_all.Split(model, sharding.layers_of(model)[1], ranks, torch.device("cpu"))
+        split = splitting_all.SplitModel(model, sharding.layers_of(model)[1], ranks, torch.device("cpu"))
         parameters = list(model.parameters())
         optimizer = torch.optim.AdamW(parameters)
         ids = torch.zeros((BATCH, TOKENS), dtype=torch.long)

@@ -22,7 +22,7 @@ from tests.training.test_lost_ranks import GANG, ground, left_of, machine
 from tests.training.test_several_gpus import COMMON, SUMS, VOTES
 from tests.training.test_several_machines import Gang
 from workers.trainer import gathering
-from workers.trainer.splitting_all import Split
+from workers.trainer.splitting_all import SplitModel
 
 __all__ = ["ground"]  # a fixture
 pytestmark = [
@@ -233,10 +233,10 @@ def test_what_cannot_be_split_is_refused_before_anything_is(monkeypatch: pytest.
     """Layers with weights of two types, and a torch that adds gradients in its own order."""
     row = nn.ModuleList([nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).to(torch.bfloat16))])
     with pytest.raises(ValueError, match=r"weights of torch\.bfloat16 and torch\.float32 within a layer"):
-        Split(nn.Sequential(row), row, Ranks(), torch.device("cpu"))
+        SplitModel(nn.Sequential(row), row, Ranks(), torch.device("cpu"))
     monkeypatch.delattr(FSDPModule, "set_custom_reduce_scatter")
     with pytest.raises(ValueError, match=r"sharded: torch .* is too old"):
-        Split(nn.Sequential(row), row, Ranks(), torch.device("cpu"))
+        SplitModel(nn.Sequential(row), row, Ranks(), torch.device("cpu"))
 
 
 PARTS = {"ALLPASS_PARTS": "1", "LOCAL_RANK": "0"}

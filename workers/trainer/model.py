@@ -19,7 +19,7 @@ from workers.trainer.adapters import with_adapters
 from workers.trainer.base import causal_model, is_as_stored, keep, placed, weights_dtype
 from workers.trainer.optimizers import check_optimizer
 from workers.trainer.preference import leave_dropout_out
-from workers.trainer.splitting_all import Split
+from workers.trainer.splitting_all import SplitModel
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class Prepared:
     device: Any
     autocast: Any
     padding_id: int
-    split: Split | None = None
+    split: SplitModel | None = None
 
     def ask(self, ask: Callable[[], T]) -> T:
         """What calls the model."""

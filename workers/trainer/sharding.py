@@ -26,7 +26,7 @@ from allpass.training.session import Session
 from workers.trainer import model
 from workers.trainer.model import Prepared
 from workers.trainer.rows import Data
-from workers.trainer.splitting_all import Split
+from workers.trainer.splitting_all import SplitModel
 
 
 def prepare(recipe: Recipe, data: Data, session: Session, join: Join) -> tuple[Prepared, Join]:
@@ -34,7 +34,7 @@ def prepare(recipe: Recipe, data: Data, session: Session, join: Join) -> tuple[P
     Raises what `model.prepare` and `join` raise, and ValueError for a model that has no row of layers, and where nobody
     puts together what several machines save."""
     met: list[Ranks] = []
-    split: list[Split] = []
+    split: list[SplitModel] = []
 
     def place(whole: Any, device: Any) -> Any:
         layers = layers_of(whole)  # before others are waited for
@@ -48,7 +48,7 @@ def prepare(recipe: Recipe, data: Data, session: Session, join: Join) -> tuple[P
     return replace(prepared, split=split[0] if split else None), _Once(met[0])
 
 
-def _all_split(whole: Any, row: nn.ModuleList, ranks: Ranks, device: Any, session: Session) -> list[Split]:
+def _all_split(whole: Any, row: nn.ModuleList, ranks: Ranks, device: Any, session: Session) -> list[SplitModel]:
     """Nothing is, where there is one process."""
     if ranks.count == 1:
         return []
@@ -58,7 +58,7 @@ def _all_split(whole: Any, row: nn.ModuleList, ranks: Ranks, device: Any, sessio
         raise ValueError(f"sharded: each machine saves a part of a checkpoint: {error}") from None
     if ranks.is_first:
         print(f"training: weights, gradients and states are split over {ranks.count} GPUs", flush=True)
-    return [Split(whole, row, ranks, device)]
+    return [SplitModel(whole, row, ranks, device)]
 
 
 def layers_of(whole: Any) -> tuple[Any, nn.ModuleList]:

@@ -21,7 +21,7 @@ from allpass.training.elastic.summing import Summing
 T = TypeVar("T")
 
 
-class Split:
+class SplitModel:
     """The model of `prepare`, as it is asked: with what belongs to no layer put together, in all processes at once."""
 
     def __init__(self, whole: Any, row: nn.ModuleList, ranks: Ranks, device: Any) -> None:

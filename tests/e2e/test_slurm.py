@@ -179,6 +179,6 @@ def test_a_job_on_two_allocations_that_are_preempted_goes_on_from_the_step_it_sa
         info = service.wait_for_end(job)
         assert info.status == "succeeded", service.story(job)
         ran = [stay for stay in job.timeline().stays if stay.running_at is not None]
-        assert (ran[1].resumed_from_step or 0) > 20, service.story(job)
+        assert max(stay.resumed_from_step or 0 for stay in ran) > 20, service.story(job)
         assert {point.step: point.values["total"] for point in job.metrics()} == sums_of(200)
         assert service.rows(f"SELECT faults FROM jobs WHERE id = '{job.id}'") == [{"faults": 0}], service.story(job)

@@ -4,12 +4,14 @@ The others cannot go on, and are stopped at once. Each of them may say why it en
 then that was why, and no code is blamed. Of several that failed, one that only lost its connection to the others is
 believed last.
 
-One that left as a process does that was asked to (code 75) may have been asked on its machine, before we hear of that:
-the others are asked to save and leave as well, rather than killed while they save."""
+One that left as a process does that was asked to (code 75, or by a SIGTERM that it does not heed) may have been asked
+on its machine, before we hear of that: the others are asked to save and leave as well, rather than killed while they
+save."""
 
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import replace
 
 from allpass.training.session import EXIT_STOPPED
@@ -52,7 +54,8 @@ async def note_exit(
 
 
 def _how(exit_: ExitReport) -> dict[str, bool]:
-    return {"killed": exit_.killed, LEFT: exit_.exit_code == EXIT_STOPPED and not exit_.killed}
+    asked = exit_.exit_code == EXIT_STOPPED or exit_.signal == signal.SIGTERM
+    return {"killed": exit_.killed, LEFT: asked and not exit_.killed}
 
 
 async def settle_exits(

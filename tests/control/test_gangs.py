@@ -452,8 +452,8 @@ async def test_a_machine_that_is_taken_away_is_no_failure_of_the_processes_that_
 
 @pytest.mark.parametrize("how", [{"exit_code": 75}, {"signal": 15}])
 async def test_one_that_left_before_we_hear_why_has_the_others_save_and_leave(gang: Gang, how: dict[str, int]) -> None:
-    """By its code, or by a SIGTERM. Its machine, or that of the first, is taken away, and asked them before it said so: nobody is killed while it
-    saves, and nothing has failed."""
+    """By its code, or by a SIGTERM. Its machine, or that of the first, is taken away, and asked them before it said so:
+    nobody is killed while it saves, and nothing has failed."""
     world = gang.world
     await gang.begin()
     await gang.say(1, "exited", **how)

@@ -20,7 +20,7 @@ SWEPT = {
     "tests/e2e/test_gang_moves.py": (1, 2),
     "tests/e2e/test_kill.py": (4, 10),
     "tests/e2e/test_moves.py": (4, 11),
-    "tests/e2e/test_slurm.py": (4, 5),
+    "tests/e2e/test_slurm.py": (5, 6),
     "tests/control/test_both_enactments.py": (9, 10),
 }
 

@@ -69,11 +69,21 @@ def network_of(meetings: Iterable[Meeting], stated_bits_per_s: int | None = None
     return Network(median_low(slowest.values()), "measured", len(slowest))
 
 
+def _of_all_split(model: Architecture, training: Training, machines: int) -> int:
+    """Weights pass through each machine twice for each part, gradients once for their norms; and from each process of
+    other machines each of its own takes its share of every part's gradients."""
+    of_others = trained_values(model, training) * training.weight_item * (machines - 1) / machines
+    here = training.gpus // machines
+    return round(of_others * (training.accumulation * (2 + here) + 1))
+
+
 def bytes_between(model: Architecture, training: Training, machines: int, runner: Runner) -> int:
     """That each machine takes in for a step. `training` is laid out over the GPUs of all machines."""
     if runner == "script":
         return round(talk_bytes(model, training))
     here = training.gpus // machines
+    if training.splits_all:
+        return _of_all_split(model, training, machines)
     from_others = training.accumulation * (training.gpus - here)  # a round takes as long where its parts run out
     item = training.weight_item if training.method == "full" else 4  # adapters are kept in float32
     return from_others * trained_values(model, training) * item * here

@@ -247,8 +247,10 @@ def _shared_bytes(model: Architecture, training: Training, trained: int) -> floa
     share = (training.replicas - 1) / training.replicas
     item = 4 if training.casts else training.weight_item
     total = 2 * share * trained * item / training.tensor_parallel
+    if training.splits_all:  # shares of each part's gradients go to who has them, and for its norm each comes together
+        total = (training.accumulation + 1) * share * trained * training.weight_item
     if training.gathers_weights:
-        split = _shape(model).matrices if training.sharded else _shape(model).total
+        split = _shape(model).matrices if training.splits_frozen else _shape(model).total
         passes = 3 if training.sharded and training.reference_pass else 2
         share = (training.shares - 1) / training.shares
         total += passes * training.accumulation * share * split * training.weight_item

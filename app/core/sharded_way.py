@@ -1,4 +1,4 @@
-"""Where a training of the built-in recipe fits with its base model split over GPUs, if no copy of it does. Pure."""
+"""Where a training of the built-in recipe fits with its weights split over GPUs, if no copy of it does. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _COUNTS = (2, 4, 8)
 def sharded_way(stated: Stated, offers: Iterable[Offer], machines: int = 1) -> str | None:
     """In words, with the options of the command; None where it is split already, cannot be, or would not fit either.
     `stated`: with the GPUs of all its machines."""
-    if stated.training.method != "lora" or stated.training.sharded:
+    asked = stated.training
+    if asked.sharded or asked.method not in {"lora", "full"} or (asked.method == "full" and asked.optimizer != "adamw"):
         return None
     known = tuple(offers)
     training = replace(stated.training, sharded=True).over(machines)

@@ -137,8 +137,13 @@ def key_of(name: str, training: Training, gpu_type: str, layers: int) -> StepKey
         frozen_layers=0 if training.method == "full" else layers,
         precision=training.precision + ("+autocast" if training.autocast else ""),
         checkpointing=training.checkpointing,
-        parallelism=f"{'frozen-' if training.sharded else ''}{training.sharding}/tp{training.tensor_parallel}",
+        parallelism=f"{_spread(training)}/tp{training.tensor_parallel}",
     )
+
+
+def _spread(training: Training) -> str:
+    """What the recipe splits is passed on otherwise than what scripts do."""
+    return f"{'frozen-' if training.splits_frozen else 'exact-' if training.splits_all else ''}{training.sharding}"
 
 
 def _method(training: Training) -> str:

@@ -127,7 +127,7 @@ async def test_a_base_that_is_split_is_let_in_where_no_copy_fits(
     split = adapters | {"training": adapters["training"] | {"sharded": True}, "gpu": {"count": 2}}
     assert await needs(context, await submit(tenant, split)) < 20 * GB
     clock.advance(s=6)
-    wrong = split | {"training": FULL | {"sharded": True}}
+    wrong = split | {"training": FULL | {"method": "qlora", "sharded": True}}
     assert error_of(await submit(tenant, wrong), 422, "invalid_input")["param"] == "template.training.sharded"
 
 

@@ -450,6 +450,88 @@ async def test_a_machine_that_is_taken_away_is_no_failure_of_the_processes_that_
     assert (job.state, job.faults, await gang.runs()) == ("waiting", 0, [])
 
 
+@pytest.mark.parametrize("how", [{"exit_code": 75}, {"signal": 15}])
+async def test_one_that_left_before_we_hear_why_has_the_others_save_and_leave(gang: Gang, how: dict[str, int]) -> None:
+    """By its code, or by a SIGTERM. Its machine, or that of the first, is taken away, and asked them before it said so:
+    nobody is killed while it saves, and nothing has failed."""
+    world = gang.world
+    await gang.begin()
+    await gang.say(1, "exited", **how)
+    assert (await gang.wants(), await gang.state()) == (["checkpoint", None], "running")
+    await gang.say(0, "exited", step=5, exit_code=75, saved_after_stop=True)
+    job = await world.job(gang.job_id)
+    assert (job.state, job.faults, await gang.runs()) == ("waiting", 0, [])
+    await world.check_invariants()
+
+
+async def test_where_it_is_the_machine_of_the_one_that_left_that_goes_no_code_is_blamed(gang: Gang) -> None:
+    """Though the others had nothing to save."""
+    world = gang.world
+    await gang.begin()
+    member = (await gang.runs())[1]
+    await gang.say(1, "exited", exit_code=75)
+    async with world.database.transaction() as connection:
+        taken = update(t.nodes).where(t.nodes.c.id == member.node_id).values(state=NodeState.DRAINING)
+        await connection.execute(taken)
+    await gang.say(0, "exited", exit_code=75)
+    job = await world.job(gang.job_id)
+    assert (job.state, job.faults, await gang.runs()) == ("waiting", 0, [])
+
+
+async def test_a_pause_that_comes_as_one_has_left_is_one(gang: Gang) -> None:
+    """Also where the others have nothing to save, and are not heard of in time."""
+    world = gang.world
+    await gang.begin()
+    await gang.say(1, "exited", exit_code=75)
+    async with world.database.transaction() as connection:
+        await pause_job(connection, world.ids, world.project_id, gang.job_id, now_ms=world.clock.now_ms())
+    await gang.say(0, "exited", exit_code=75)
+    assert (await gang.state(), await gang.runs()) == ("paused", [])
+    assert (await world.job(gang.job_id)).faults == 0
+
+
+@pytest.mark.parametrize("first", [0, 1])
+async def test_code_75_of_all_that_nobody_was_asked_for_is_a_failure(gang: Gang, first: int) -> None:
+    """As it is of a job on one machine: else it would be begun again for ever."""
+    await gang.begin()
+    await gang.say(first, "exited", exit_code=75)
+    await gang.say(1 - first, "exited", exit_code=75)
+    job = await gang.world.job(gang.job_id)
+    assert job.state == "failed"
+    assert "exit code 75" in (job.end_message or "")
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "words", "told"),
+    [
+        (1, "KeyError: 'text'", "exit code 1: KeyError: 'text'"),
+        (1, "RuntimeError: Connection closed by peer", "machine 1 of its job: exit code 75"),
+    ],
+)
+async def test_one_that_failed_is_believed_before_one_that_left_and_that_before_one_that_lost_it(
+    gang: Gang, exit_code: int, words: str, told: str
+) -> None:
+    await gang.begin()
+    await gang.say(1, "exited", exit_code=75)
+    await gang.say(0, "exited", exit_code=exit_code, last_lines=words)
+    job = await gang.world.job(gang.job_id)
+    assert (job.state, job.end_message, await gang.runs()) == ("failed", told, [])
+
+
+async def test_who_does_not_leave_when_one_has_left_is_not_waited_for_for_ever(gang: Gang) -> None:
+    world = gang.world
+    await gang.begin()
+    await gang.say(1, "exited", exit_code=75)
+    for _ in range(6):
+        for run in await gang.runs():
+            await gang.joins(run.node_id)
+        await world.check_heartbeats()
+        world.clock.advance(ms=20_000)
+    job = await world.job(gang.job_id)
+    assert (job.state, job.end_message, await gang.runs()) == ("failed", "machine 1 of its job: exit code 75", [])
+    await world.check_invariants()
+
+
 async def test_what_was_freed_for_another_job_is_not_taken(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is out of sight before jobs on several machines are placed."""
     seen: list[str] = []

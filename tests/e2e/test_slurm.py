@@ -153,3 +153,33 @@ def test_a_job_on_two_allocations_is_begun_again_when_a_process_dies(cluster: Sl
         assert {stay.provider for stay in job.timeline().stays} == {"slurm"}
         assert {point.step: point.values["total"] for point in job.metrics()} == sums_of(200)
         until("the end of both", lambda: not slurm_jobs(cluster))
+
+
+def test_a_job_on_two_allocations_that_are_preempted_goes_on_from_the_step_it_saved(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    """Slurm asks each machine by itself, and whichever is heard of first has not failed: both leave after one step."""
+    first, then = (
+        "        if training.should_checkpoint(step)",
+        "        if stops:\n            training.session().request_stop()\n",
+    )
+    (tmp_path / "pair.py").write_text(PAIR.replace(first, then + first))
+    with stack_with(cluster, "long", most_wait_s=3_000) as service:
+        until("an offer of Slurm's", lambda: any(one.provider == "slurm" for one in service.client.offers()))
+        app = allpass.build("taken", "ada", code=tmp_path / "pair.py", client=service.client)
+        template = {"nodes": 2, "gpu": {"type": "A100"}, "checkpoint_interval_s": 3600}
+        job = app.run(template=template, soft_deadline="6hr")
+        assert isinstance(job, allpass.Job)
+        service.wait_for(job, "steps", lambda info: info.status == "running" and (info.step or 0) > 20)
+        assert len(slurm_jobs(cluster)) == 2, service.story(job)
+        urgent = cluster.submit("--partition=urgent", "--nodes=3", "--exclusive", "--time=30")
+        cluster.until(urgent, "RUNNING")
+        until("its end there", lambda: job.timeline().stays[0].to_at is not None)
+        cluster.call("scancel", urgent)
+        info = service.wait_for_end(job)
+        assert info.status == "succeeded", service.story(job)
+        ran = [stay for stay in job.timeline().stays if stay.running_at is not None]
+        assert max(stay.resumed_from_step or 0 for stay in ran) > 20, service.story(job)
+        assert {point.step: point.values["total"] for point in job.metrics()} == sums_of(200)
+        (row,) = service.rows(f"SELECT faults FROM jobs WHERE id = '{job.id}'")
+        assert row["faults"] == 0, service.story(job)

@@ -47,10 +47,10 @@ def test_a_base_that_is_split_is_told_to_whoever_plans() -> None:
 @pytest.mark.parametrize(
     ("told", "where", "what"),
     [
-        ({"gpu": {"count": 2, "max_count": 4}}, "gpu.max_count", "whose base model is split over its GPUs keeps them"),
-        ({"gpu": {"count": 2}, "elastic": True}, "elastic", "whose base model is split over its GPUs keeps them"),
-        ({}, "gpu.count", "1 has nobody to share it"),
-        ({"nodes": 2}, "gpu.count", "1 has nobody to share it"),
+        ({"gpu": {"count": 2, "max_count": 4}}, "gpu.max_count", "whose model is split over its GPUs keeps them"),
+        ({"gpu": {"count": 2}, "elastic": True}, "elastic", "whose model is split over its GPUs keeps them"),
+        ({}, "gpu.count", "1 has nobody to share them"),
+        ({"nodes": 2}, "gpu.count", "1 has nobody to share them"),
     ],
 )
 def test_what_a_split_base_does_not_go_with_is_refused(told: dict[str, Any], where: str, what: str) -> None:
@@ -61,8 +61,21 @@ def test_what_a_split_base_does_not_go_with_is_refused(told: dict[str, Any], whe
     assert problem.hint in ("leave it out, or sharded=False", '"count": 2')
 
 
-@pytest.mark.parametrize("method", ["full", "qlora"])
-def test_only_adapters_on_plain_weights_are_trained_on_a_split_base(method: str) -> None:
+def test_a_full_fine_tuning_is_split_over_the_gpus_of_all_machines() -> None:
+    """One on each of two machines shares it with the other; states in blocks of 8 bits cannot be shared."""
+    told = {"model": "m", "method": "full", "sharded": True}
+    packed = pack(told, ROWS, template=load_template({"gpu": {"count": 1}, "nodes": 2}))
+    assert (packed.template.training.sharded, packed.template.nodes) == (True, 2)
+    with pytest.raises(InvalidTemplate) as alone:
+        pack(told, ROWS, template=load_template({"gpu": {"count": 1}}))
+    assert [problem.where for problem in alone.value.problems] == ["gpu.count"]
+    with pytest.raises(InvalidInput, match="optimizer: 'adamw_8bit' keeps states of blocks") as refused:
+        Recipe.new({**told, "optimizer": "adamw_8bit"})
+    assert 'optimizer="adamw"' in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("method", ["qlora"])
+def test_only_plain_weights_are_split(method: str) -> None:
     with pytest.raises(InvalidInput, match=rf"sharded: True splits weights that .*: method is '{method}'") as refused:
         Recipe.new({"model": "m", "method": method, "sharded": True})
     assert 'method="lora"' in str(refused.value.hint)

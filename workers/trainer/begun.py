@@ -20,7 +20,7 @@ import torch
 from allpass.recipe.settings import EDITION, Recipe
 from allpass.training.elastic.seat import Seat
 from allpass.training.session import Session
-from allpass.training.torch_state import STATE_NAME
+from allpass.training.spread_state import names_in
 from workers.trainer.apart import pair_in
 from workers.trainer.making_room import left_open, words
 from workers.trainer.rows import Data
@@ -129,8 +129,9 @@ def _told(session: Session) -> _Told | None:
         return None
     is_pairs = pair_in(found.path) is not None
     try:
-        told = json.loads((found.path / f"{STATE_NAME}.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        name = names_in(found.path)[0]
+    except ValueError:
         return None  # whoever resumes says what is missing
+    told = json.loads((found.path / f"{name}.json").read_text(encoding="utf-8"))
     data = told.get("data")
     return _Told(data if isinstance(data, dict) else {}, is_pairs)

@@ -63,6 +63,7 @@ def evaluate(
 def _evaluate(
     task: TrainingTask, prepared: Prepared, at_once: int, gives_up: Callable[[], bool], ranks: Ranks
 ) -> dict[str, float] | None:
+    model = prepared.model
     counted = 0
     total = 0.0
     hits = 0
@@ -73,7 +74,7 @@ def _evaluate(
             return None
         batch = task.batch(rows)
         with torch.no_grad(), prepared.computing():
-            loss = task.loss(prepared.model, batch)
+            loss = prepared.ask(lambda: task.loss(model, batch))
         told = {name: float(value) for name, value in loss.told.items()}
         return _Seen(float(loss.total), int(loss.hits), told, batch.counted)
 

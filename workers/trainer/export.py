@@ -16,10 +16,17 @@ MERGED = "merged"  # the folder of the whole model, where the adapter is left to
 LARGEST_SHARD = "4GB"  # a store takes files of up to 5 GiB
 
 
-def write(folder: Path, recipe: Recipe, prepared: Prepared, summary: Mapping[str, Any]) -> None:
-    """Fill `folder`. The same model gives the same bytes in every process."""
+def write(
+    folder: Path,
+    recipe: Recipe,
+    prepared: Prepared,
+    summary: Mapping[str, Any],
+    weights: Mapping[str, Any] | None = None,
+) -> None:
+    """Fill `folder`. The same model gives the same bytes in every process. `weights`: of one of which this process has
+    shares alone."""
     (folder / SUMMARY_NAME).write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    _save(folder, prepared)
+    _save(folder, prepared, weights)
     if recipe.export == "adapter":
         return
     place = folder / MERGED
@@ -30,7 +37,7 @@ def write(folder: Path, recipe: Recipe, prepared: Prepared, summary: Mapping[str
         _put_in_place_of_the_adapter(folder, place)
 
 
-def _save(folder: Path, prepared: Prepared) -> None:
+def _save(folder: Path, prepared: Prepared, weights: Mapping[str, Any] | None) -> None:
     model = prepared.model
     for config in getattr(model, "peft_config", {}).values():
         for name in ("target_modules", "modules_to_save"):
@@ -40,7 +47,7 @@ def _save(folder: Path, prepared: Prepared) -> None:
     if hasattr(model, "peft_config"):
         model.save_pretrained(folder)
     else:
-        model.save_pretrained(folder, max_shard_size=LARGEST_SHARD)
+        model.save_pretrained(folder, max_shard_size=LARGEST_SHARD, state_dict=weights)
     prepared.tokenizer.save_pretrained(folder)
 
 

@@ -19,6 +19,7 @@ from allpass.training.elastic.ranks import Join
 from allpass.training.elastic.seat import Seat
 from allpass.training.session import Session
 
+_NOT_FIRST = {"LOCAL_RANK": "1"}  # whoever makes the folder of a checkpoint in parts is the first of its machine
 COMMAND: tuple[str, ...] = (sys.executable, "-m", "workers.trainer.follower")
 
 
@@ -32,15 +33,17 @@ def gathered(
     if seat is None:
         changes = recipe.draws_by_part and not recipe.sharded
         most_lost = 0 if recipe.sharded else MOST_LOST
-        return gathering.gathered(COMMAND, told, session, gpus, may_change=changes, most_lost=most_lost)
+        return gathering.gathered(
+            COMMAND, told, session, gpus, may_change=changes, most_lost=most_lost, environment=_NOT_FIRST
+        )
     print(f"training: on {seat.nodes} machines with {len(gpus)} GPU{'s' * (len(gpus) > 1)} each", flush=True)
-    return leading(FirstMachine(seat, COMMAND, gpus, session, {}, _facts()), told)
+    return leading(FirstMachine(seat, COMMAND, gpus, session, _NOT_FIRST, _facts()), told)
 
 
 @contextlib.contextmanager
 def joined(folder: Path, session: Session, gpus: Sequence[str], seat: Seat) -> Iterator[tuple[dict[str, object], Join]]:
     """On a further machine of several: what to do, as the first one tells it, and how to come to the others."""
-    machine = FurtherMachine(seat, COMMAND, gpus, session, {})
+    machine = FurtherMachine(seat, COMMAND, gpus, session, _NOT_FIRST)
     task = {**machine.connect(_facts()), "folder": str(folder)}
     print(f"training: takes part as machine {seat.rank} of {seat.nodes}, which machine 0 speaks for", flush=True)
     with following(machine, task) as join:

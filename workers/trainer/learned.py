@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from allpass.training.torch_state import load_tree, load_weights, trainable_weights
+from allpass.training.spread_state import load_spread
+from allpass.training.torch_state import load_weights, trainable_weights
 
 HEADS = ("score", "classifier")  # what Transformers calls the head of a classifier, and PEFT trains whole
 
@@ -17,7 +18,7 @@ def begin_with(folder: Path, model: Any, labels: tuple[str, ...]) -> None:
 
     Raises ValueError when these are another model's weights.
     """
-    tree = load_tree(folder)
+    tree = load_spread(folder)
     data: Mapping[str, Any] = tree["data"]
     found = dict(data["best"] or tree["weights"])
     if tuple(data.get("labels", ())) != labels:

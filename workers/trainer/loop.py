@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from workers.trainer.evaluation import evaluate, measured
 from workers.trainer.model import Prepared
 from workers.trainer.progress import Progress
 from workers.trainer.rows import Data
+from workers.trainer.split_checkpoints import SplitCheckpoints, put_together
 from workers.trainer.stepping import Stepping
 from workers.trainer.tasks import TrainingTask
 from workers.trainer.tracking import Tracking
@@ -53,16 +55,31 @@ class Loop(TakesSteps):
         self._prepared = prepared
         self._update = update
         self._session = session
-        self._checkpoints = Checkpoints(prepared.model, session=session, alone=True, **update.parts)
+        self._checkpoints: Checkpoints | SplitCheckpoints = (
+            Checkpoints(prepared.model, session=session, alone=True, **update.parts)
+            if prepared.split is None
+            else SplitCheckpoints(prepared.model, session, update.parts, lambda: self.ranks)
+        )
+        self._whole: Mapping[str, Any] | None = None  # at the end, where each process has a share
         self._progress = Progress(recipe)
         self._best = BestWeights(prepared.model, session.checkpoint_dir)
         self._told: dict[str, float] = {}  # of the newest step
         self._tokens = 0
         self._tracking = Tracking(recipe, session)
-        self._watching = FolderWatch(session.watch_dir, task, prepared, session)
+        watched = None if self._is_split else session.watch_dir  # one process cannot ask the model by itself
+        self._watching = FolderWatch(watched, task, prepared, session)
         self._rows = task.stream.count
         self._closed: int | None = None  # the newest step after which all was done that is due then
         self.last_step = recipe.total_steps(self._rows)
+
+    @property
+    def _is_split(self) -> bool:
+        return self._prepared.split is not None
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether this process has something of each checkpoint."""
+        return self.ranks.is_first or self._is_split
 
     @property
     def _recipe(self) -> Recipe:
@@ -94,16 +111,18 @@ class Loop(TakesSteps):
         step = self.take_all(self._begin())
         if not self.ranks.is_first:
             return
-        self._checkpoints.save(step, data=self._state(), metrics=self._told)  # for whoever begins with it
+        if not self._is_split:
+            self._checkpoints.save(step, data=self._state(), metrics=self._told)  # for whoever begins with it
         self._finish(step)
 
     def _begin(self) -> int:
         """The step that was taken last, by the session; what it does not say comes with the first process."""
         self.join()
         step = 0
-        if self.ranks.is_first:
+        if self._keeps:
             self._steps.tell_layout(total_steps=self.last_step)
             step = self._closed = self._resume()
+        if self.ranks.is_first:
             if step:
                 self._track(step)  # the machine before may have left without a word of it
             self._watching.look(step)
@@ -123,6 +142,11 @@ class Loop(TakesSteps):
         if self.ranks.count == 1:
             return step
         own = {name: value for name, value in self._state().items() if name not in _FIRST_ONLY}
+        if self._is_split:  # each has read its shares itself
+            with self.ranks.losing():
+                step, told = self.ranks.of_first((step, own))
+            self._steps.cut_as_told(told["cut"])
+            return step
         step, told = handing_over.share(self.ranks, step, own, self._prepared.model, self._update.parts)
         if not self.ranks.is_first:
             self._steps.cut_as_told(told["cut"])
@@ -132,9 +156,17 @@ class Loop(TakesSteps):
     def _close(self, step: int) -> None:
         """What is due after a step, once."""
         self._evaluate(step)
-        if self.ranks.is_first and step != self._closed:
+        if self._keeps and step != self._closed:
             self._checkpoints.after_step(step, data=self._state(), metrics=self._told)
         self._closed = step
+        if self._is_split and self._is_over(step):
+            self._end_together(step)
+
+    def _end_together(self, step: int) -> None:
+        """What the first process cannot do by itself when the others have gone."""
+        self._checkpoints.save(step, data=self._state(), metrics=self._told)
+        self._best.put_back()
+        self._whole = put_together(self._prepared.model, self._session.checkpoint_dir, self.ranks)
 
     def _resume(self) -> int:
         found = self._session.resume()
@@ -181,7 +213,7 @@ class Loop(TakesSteps):
         self._told = data["told"]
         self._tokens = data.get("tokens", 0)  # of older versions
         self._progress.restore(data["progress"])
-        if self.ranks.is_first:
+        if self._keeps:
             self._best.restore(data["best"])
         if "watch" in data:
             self._watching.restore(data["watch"])
@@ -209,7 +241,8 @@ class Loop(TakesSteps):
         if not math.isfinite(total):
             raise Diverged(f"the loss of step {step} is {total}: try a lower learning_rate than {self._recipe.rate:g}")
         learning_rate = self._update.learning_rate
-        norm = self._update.apply()
+        with self.ranks.losing() if self._is_split else contextlib.nullcontext():
+            norm = self._update.apply()
         self._tokens += self._task.tokens(step)
         self._told = {
             "loss": total / counted,
@@ -241,7 +274,7 @@ class Loop(TakesSteps):
         found = evaluate(self._task, self._prepared, gives_up=self._session.stop_requested, ranks=self.ranks)
         if found is None:
             return
-        if self._progress.add(step, found) and self.ranks.is_first:
+        if self._progress.add(step, found) and self._keeps:
             self._best.keep()
         self._told = {**self._told, **found}
         self._session.report(step, **self._told)
@@ -252,7 +285,8 @@ class Loop(TakesSteps):
         progress = self._progress
         if progress.ended is not None:
             print(f"training: ended at step {step}: {progress.ended}", flush=True)
-        self._best.put_back()
+        if self._whole is None:
+            self._best.put_back()
         summary = {
             "recipe": self._recipe.parameters(),
             "labels": list(self._task.labels),
@@ -263,7 +297,7 @@ class Loop(TakesSteps):
             "tokens": self._tokens,
         }
         folder = self._session.output_dir()
-        export.write(folder, self._recipe, self._prepared, summary)
+        export.write(folder, self._recipe, self._prepared, summary, self._whole)
         print(f"training: wrote the state of step {summary['best_step']}", flush=True)
         if self._recipe.push_to is not None:
             pushing.push(folder, self._recipe.push_to)
@@ -276,7 +310,7 @@ def train(recipe: Recipe, data: Data, session: Session, join: Join = alone) -> N
     if recipe.push_to is not None:
         pushing.check(recipe.push_to)
     if recipe.sharded:
-        prepared, join = sharding.prepare(recipe, data, join)
+        prepared, join = sharding.prepare(recipe, data, session, join)
     else:
         prepared = model.prepare(recipe, data.labels, data.adapter)
     task = tasks.load(data, recipe, prepared)

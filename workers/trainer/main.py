@@ -18,11 +18,11 @@ from allpass.training.elastic.gathering import own_gpus
 from allpass.training.elastic.ranks import RankFailed
 from allpass.training.elastic.seat import Seat
 from allpass.training.session import EXIT_STOPPED, Session
-from allpass.training.silent import Silent
 from workers.trainer import begun, fisher, gathering, loop, model, rows, tasks, together
 from workers.trainer.follower import follow
 from workers.trainer.loop import Diverged
 from workers.trainer.rows import Data
+from workers.trainer.split_checkpoints import OfMachine
 
 MOST_LOOK_S = 600.0  # at a task, by a job that waits to train
 
@@ -74,7 +74,7 @@ def take_part(folder: Path, session: Session, gpus: Sequence[str], seat: Seat) -
     """On a further machine of a job on several: all its steps, until the first machine is through, with which this
     process ends."""
     with gathering.joined(folder, session, gpus, seat) as (task, join):
-        follow(task, Silent(), join)
+        follow(task, OfMachine(), join)
 
 
 def profile(folder: Path, recipe: Recipe, session: Session) -> None:

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -19,18 +19,27 @@ from workers.trainer.adapters import with_adapters
 from workers.trainer.base import causal_model, is_as_stored, keep, placed, weights_dtype
 from workers.trainer.optimizers import check_optimizer
 from workers.trainer.preference import leave_dropout_out
+from workers.trainer.splitting_all import SplitModel
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Prepared:
     """`model` is a PEFT model, or the whole one for `full`. `autocast`: what it is computed in, where that differs
-    from its weights."""
+    from its weights. `split`: where this process has a share of each weight; then it is called through `ask` alone, by
+    all processes at the same time."""
 
     model: Any
     tokenizer: Any
     device: Any
     autocast: Any
     padding_id: int
+    split: SplitModel | None = None
+
+    def ask(self, ask: Callable[[], T]) -> T:
+        """What calls the model."""
+        return ask() if self.split is None else self.split.ask(ask)
 
     def computing(self) -> Any:
         """The context in which the model is called."""

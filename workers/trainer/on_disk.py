@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,25 @@ import torch
 _ALIGNMENT = 64
 
 
-def on_disk(tensors: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Copies, one after the other; the file is gone when nothing refers to them. Raises OSError where the disk has no
-    room for all of them."""
+def _as_it_is(tensor: Any) -> Any:
+    return tensor
+
+
+def on_disk(tensors: Mapping[str, Any], folder: Path, whole: Callable[[Any], Any] = _as_it_is) -> dict[str, Any]:
+    """Copies, one after the other; the file is gone when nothing refers to them. `whole`: makes each of them whole when
+    its turn has come. Raises OSError where the disk has no room for all of them, before the first."""
     places, end = {}, 0
     for name, tensor in tensors.items():
         places[name] = end
         end += -(-tensor.numel() * tensor.element_size() // _ALIGNMENT) * _ALIGNMENT
     if not end:
-        return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+        return {name: whole(tensor).detach().to("cpu", copy=True) for name, tensor in tensors.items()}
     if not hasattr(os, "posix_fallocate"):
         raise OSError("this system cannot set room on a disk aside")
     with tempfile.TemporaryFile(dir=folder) as file:
         os.posix_fallocate(file.fileno(), 0, end)  # a mapped page without room would end the process
         memory = mmap.mmap(file.fileno(), end)
-    return {name: _copied(tensor.detach(), memory, places[name]) for name, tensor in tensors.items()}
+    return {name: _copied(whole(tensor).detach(), memory, places[name]) for name, tensor in tensors.items()}
 
 
 def _copied(tensor: Any, memory: mmap.mmap, place: int) -> Any:

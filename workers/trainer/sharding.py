@@ -3,6 +3,8 @@ a layer is put together while it is at work. Of several machines each holds all 
 
 Nothing that is trained is split: adapters, their gradients and the optimizer's states are small, and whole in every
 process. So what comes out is what one GPU would give, bit for bit: a layer that is put together is a copy (ADR 0114).
+Of a full fine-tuning all is split, over all processes of all machines (`splitting_all`).
+
 The processes have to go through the layers together. One that is lost takes its share with it, which ends the training:
 it goes on from its last checkpoint.
 """
@@ -10,6 +12,7 @@ it goes on from its last checkpoint.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -18,23 +21,44 @@ from torch.distributed.fsdp import fully_shard
 
 from allpass.recipe.settings import Recipe
 from allpass.training.elastic.ranks import BLAME_S, Join, RankFailed, Ranks
+from allpass.training.parts import line_of
+from allpass.training.session import Session
 from workers.trainer import model
 from workers.trainer.model import Prepared
 from workers.trainer.rows import Data
+from workers.trainer.splitting_all import SplitModel
 
 
-def prepare(recipe: Recipe, data: Data, join: Join) -> tuple[Prepared, Join]:
+def prepare(recipe: Recipe, data: Data, session: Session, join: Join) -> tuple[Prepared, Join]:
     """The model, split over the processes of each machine, which have met for it; and how its loop comes to them.
-    Raises what `model.prepare` and `join` raise, and ValueError for a model that has no row of layers."""
+    Raises what `model.prepare` and `join` raise, and ValueError for a model that has no row of layers, and where nobody
+    puts together what several machines save."""
     met: list[Ranks] = []
+    split: list[SplitModel] = []
 
     def place(whole: Any, device: Any) -> Any:
         layers = layers_of(whole)  # before others are waited for
         met.append(join(device))
+        if recipe.splits_all:
+            split.extend(_all_split(whole, layers[1], met[0], device, session))
+            return whole if split else whole.to(device)
         return _split(whole, layers, met[0], device) if met[0].count > met[0].machines else whole.to(device)
 
     prepared = model.prepare(recipe, data.labels, data.adapter, place=place)
-    return prepared, _Once(met[0])
+    return replace(prepared, split=split[0] if split else None), _Once(met[0])
+
+
+def _all_split(whole: Any, row: nn.ModuleList, ranks: Ranks, device: Any, session: Session) -> list[SplitModel]:
+    """Nothing is, where there is one process."""
+    if ranks.count == 1:
+        return []
+    try:
+        line_of(session.environment)
+    except RuntimeError as error:  # now, rather than at the first save
+        raise ValueError(f"sharded: each machine saves a part of a checkpoint: {error}") from None
+    if ranks.is_first:
+        print(f"training: weights, gradients and states are split over {ranks.count} GPUs", flush=True)
+    return [SplitModel(whole, row, ranks, device)]
 
 
 def layers_of(whole: Any) -> tuple[Any, nn.ModuleList]:
@@ -66,7 +90,10 @@ def _split(whole: Any, layers: tuple[Any, nn.ModuleList], ranks: Ranks, device: 
 
 
 def _size(module: Any) -> int:
-    return sum(one.numel() for one in module.parameters() if not one.requires_grad)
+    """Of what could be split: what is frozen, or all where nothing is."""
+    found = list(module.parameters())
+    frozen = [one for one in found if not one.requires_grad]
+    return sum(one.numel() for one in frozen or found)
 
 
 class _Once:

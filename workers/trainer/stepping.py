@@ -12,11 +12,13 @@ import torch
 
 from allpass.recipe.settings import Recipe
 from allpass.training.elastic.ranks import ALONE, RankFailed, Ranks
+from allpass.training.elastic.summing import Summing
 from allpass.training.session import Session
 from allpass.training.torch_state import capture_rng, restore_rng
 from workers.trainer import model
 from workers.trainer.batches import Batch
 from workers.trainer.chance import seed_part
+from workers.trainer.loss import Loss
 from workers.trainer.making_room import left_open, smaller, words
 from workers.trainer.model import Prepared
 from workers.trainer.tasks import TrainingTask
@@ -101,14 +103,15 @@ class Stepping:
         """Each micro-batch's loss is divided by what the whole step counts."""
         batches = self.task.micro_batches(step)
         counted = max(1, sum(batch.counted for batch in batches))
-        summing = self.ranks.summing(self._update.parameters)
+        summing = self._summing()
         total = 0.0
         sums: Counter[str] = Counter()
 
         def learn(number: int, batch: Batch) -> _Learned:
             seed_part(self.recipe, step, number)
+            summing.begin(number, len(batches))
             with self._prepared.computing():
-                loss = self.task.loss(self._prepared.model, batch)
+                loss = self._loss(batch)
             self._update.add(loss.total / counted)
             told = {name: float(value) for name, value in loss.told.items()}
             present = summing.present()
@@ -116,9 +119,10 @@ class Stepping:
             return _Learned(float(loss.total.detach()), told, present, norm_before)
 
         def go_along(number: int, batch: Batch) -> None:
+            summing.begin(number, len(batches))
             with self._prepared.computing():
-                self._update.add(self.task.loss(self._prepared.model, batch).total)
-            self._update.drop()
+                self._update.add(self._loss(batch).total)
+            summing.leave_out()
 
         for learned_now in self.ranks.each(batches, learn, summing.at_once, go_along):
             _check_same(step, learned_now)
@@ -129,6 +133,14 @@ class Stepping:
         summing.finish()
         seed_part(self.recipe, step, len(batches))  # as it is saved, whoever took the last part
         return StepSums(total, counted, sums)
+
+    def _loss(self, batch: Batch) -> Loss:
+        return self._prepared.ask(lambda: self.task.loss(self._prepared.model, batch))
+
+    def _summing(self) -> Summing:
+        if self._prepared.split is not None:
+            return self._prepared.split.summing(self._update.parameters, self.ranks.count)
+        return self.ranks.summing(self._update.parameters)
 
 
 def _check_same(step: int, learned_now: Sequence[_Learned]) -> None:

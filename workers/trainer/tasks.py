@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from allpass.recipe.encoded import Limit, refuse_losses
 from allpass.recipe.encoding import Example
 from allpass.recipe.settings import Recipe
@@ -113,9 +115,8 @@ def load(data: Data, recipe: Recipe, prepared: Prepared) -> TrainingTask:
     limit = Limit.of(recipe.sequence_length, prepared.model.config.to_dict())
     train, held_out = as_read(data, prepared, limit)
     refuse_losses(train, "training", limit)
-    joins_rows = recipe.packs_rows and tells_apart(prepared)
+    joins_rows, divided = _looked_at(recipe, prepared)
     cut = _cut(recipe, joins_rows=joins_rows)
-    divided = divide(prepared) if recipe.takes_chunks else None
     undivided = (_UNDIVIDED,) if recipe.takes_chunks and divided is None else ()
     return TrainingTask(
         recipe=recipe,
@@ -131,6 +132,19 @@ def load(data: Data, recipe: Recipe, prepared: Prepared) -> TrainingTask:
         by_chunks=divided is not None,
         remarks=(*train.told("training", limit), *held_out.told("held-out", limit), *undivided),
     )
+
+
+def _looked_at(recipe: Recipe, prepared: Prepared) -> tuple[bool, Divided | None]:
+    """Whether the model tells joined rows apart, and how its loss is computed by chunks."""
+
+    def look() -> tuple[bool, Divided | None]:
+        joins_rows = recipe.packs_rows and tells_apart(prepared)
+        return joins_rows, divide(prepared) if recipe.takes_chunks else None
+
+    if prepared.split is None:
+        return look()
+    with torch.no_grad():
+        return prepared.ask(look)
 
 
 def _loss(recipe: Recipe, prepared: Prepared, divided: Divided | None) -> Callable[[Any, Batch], Loss]:

@@ -9,6 +9,7 @@ import torch
 
 from allpass.recipe.settings import Recipe
 from workers.trainer.optimizers import optimizer_of
+from workers.trainer.splitting_all import clip as clip_spread
 
 
 class Update:
@@ -63,7 +64,9 @@ class Update:
         """Take the step, and forget the gradients. Their norm before it was clipped."""
         if self._scaler:
             self._scaler.unscale_(self._optimizer)
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
+        is_spread = hasattr(self._parameters[0], "device_mesh")
+        clip = clip_spread if is_spread else torch.nn.utils.clip_grad_norm_
+        norm = clip(self._parameters, self._clip_norm)
         if self._scaler:
             self._scaler.step(self._optimizer)
             self._scaler.update()

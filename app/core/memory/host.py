@@ -38,13 +38,15 @@ def host_bytes(model: Architecture, training: Training, *, merges: bool = False,
     largest = max(model.vocab * model.hidden, matrix)
     loading = 2 * largest * base_item
     mapped = weights if training.sharded and processes > 1 else 0
+    if training.splits_all and training.casts:  # files are of 16 bits: what each process makes of them is its own
+        mapped *= processes
     if training.method == "full":
         saving = (2 * largest + _WAITING * matrix) * item
         exporting = 2 * min(SHARD_BYTES, weights)
     else:
         saving = trained * item
         exporting = weights + 2 * min(SHARD_BYTES, weights) + loading if merges else 0
-    kept = min(_BEST_BYTES, trained * item)
+    kept = min(_BEST_BYTES, trained * item) * (processes if training.splits_all else 1)
     state = trained * item * 4  # the weights, two states of the optimizer, and the best weights
     copies = 2 * min(_SMALL_STATE_BYTES, state)
     return PROCESS_BYTES * processes + kept + max(loading * processes + mapped, saving + copies, exporting)

@@ -147,7 +147,7 @@ def _changes(training: Training) -> Iterator[tuple[str, Training]]:
         whole = training.batch * training.accumulation
         yield "batch=1", replace(training, batch=1, accumulation=whole)
     if training.method == "full":
-        if training.optimizer in {"adamw", "adamw_foreach", "adamw_fused"}:
+        if training.optimizer in {"adamw", "adamw_foreach", "adamw_fused"} and not training.sharded:
             yield "optimizer=paged_adamw_8bit", replace(training, optimizer="paged_adamw_8bit")
         yield "method=lora", replace(training, method="lora", optimizer="adamw")
     if training.method != "qlora":

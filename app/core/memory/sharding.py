@@ -35,8 +35,10 @@ class ShardedBytes:
 
 def share_of(model: Architecture, training: Training, kept: Resident, semantics: Semantics) -> ShardedBytes:
     """Splits what is resident by the kind of sharding."""
-    if training.sharded and training.gathers_weights:
+    if training.splits_frozen and training.gathers_weights:
         return _gathering_frozen(model, training, kept, semantics)
+    if training.splits_all and training.gathers_weights:
+        return _gathering_in_order(model, training, kept)
     if training.gathers_weights:
         return _gathering(model, training, kept, semantics)
     parts = training.replicas if training.sharding in {"zero1", "zero2"} else 1
@@ -82,6 +84,29 @@ def _gathering_frozen(model: Architecture, training: Training, kept: Resident, s
         step_temporary=kept.step_temporary,
         early_gradients=early,
         late_gradients=early,
+    )
+
+
+def _gathering_in_order(model: Architecture, training: Training, kept: Resident) -> ShardedBytes:
+    """FSDP of everything, as the built-in recipe has it (`workers.trainer.splitting_all`).
+
+    On the way back there are, beside what belongs to no layer and its gradients, two layers' weights, the gradients of
+    one, what goes out of two, and what comes in of one. The norm of each gradient is that of the whole, which is put
+    together from parts that are padded to equal size.
+    """
+    parts, counts = training.replicas, parameters_of(model)
+    outer = float((counts.total - counts.layers * counts.layer) * training.weight_item)
+    gradients = kept.gradients / parts
+    largest = max(model.vocab * model.hidden, counts.layer_matrices) * training.weight_item
+    return ShardedBytes(
+        resident=(kept.weights + kept.states) / parts,
+        gathered=2 * outer + 6 * kept.layer_bytes,
+        ahead=0.0,
+        copies=0.0,
+        gradients=gradients,
+        step_temporary=max(kept.step_temporary / parts, 2.0 * largest),
+        early_gradients=gradients,
+        late_gradients=gradients,
     )
 
 

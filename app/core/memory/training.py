@@ -61,9 +61,9 @@ class Training:
     `saves` are whole modules trained beside the adapters (`embed_tokens`, `lm_head`). `zero1` to `zero3` are
     DeepSpeed's, which may run on one GPU too. `row_tokens`: how many a sequence has on average, where rows are joined
     without padding; 0: all of `sequence`. It decides how long a step takes; memory has to do for the longest.
-    `sharded`: of the frozen weights alone, layer by layer (`fsdp` of the built-in recipe, ADR 0114); what is trained is
-    whole on every GPU, and so is what belongs to no layer. `machines`: over how many the GPUs of such a training are,
-    each of which holds all of the weights.
+    `sharded`: as the built-in recipe splits it (`fsdp`). With lora the frozen weights alone, layer by layer (ADR 0114);
+    what is trained is whole on every GPU, and so is what belongs to no layer. With full everything, over all GPUs (ADR
+    0127). `machines`: over how many the GPUs of one with lora are, each of which holds all of the weights.
     `precision_by_gpu`: what is bf16 here is fp16 on GPUs that have no units for it (`app.core.precision`).
     """
 
@@ -135,8 +135,10 @@ class Training:
             raise _wrong(self, "autocast", f"precision {self.precision!r} means autocast already: leave it out")
         if self.gpus % self.tensor_parallel:
             raise _wrong(self, "tensor_parallel", f"it must divide gpus, which is {self.gpus}")
-        if self.sharded and self.method != "lora":
-            raise _wrong(self, "sharded", f"method {self.method!r} has no frozen weights in 16 or 32 bits: take lora")
+        if self.sharded and self.method not in {"lora", "full"}:
+            raise _wrong(self, "sharded", f"method {self.method!r} has no weights in 16 or 32 bits to split: take lora")
+        if self.splits_all and not self.optimizer.startswith("adamw"):
+            raise _wrong(self, "sharded", f"states of {self.optimizer!r} are not split: take adamw")
         if self.gpus > 1 and self.gpus % self.machines:
             raise _wrong(self, "machines", f"it must divide gpus, which is {self.gpus}")
         if self.sharding in {"ddp", "fsdp"} and self.gpus < 2:
@@ -171,7 +173,17 @@ class Training:
 
     def over(self, machines: int) -> Training:
         """On GPUs of so many machines."""
-        return replace(self, machines=machines) if self.sharded else self
+        return replace(self, machines=machines) if self.splits_frozen else self
+
+    @property
+    def splits_frozen(self) -> bool:
+        """Whether the recipe splits what is not trained, and nothing else."""
+        return self.sharded and self.method != "full"
+
+    @property
+    def splits_all(self) -> bool:
+        """Whether the recipe splits what is trained, with its gradients and states."""
+        return self.sharded and self.method == "full"
 
     @property
     def shares(self) -> int:
@@ -181,7 +193,7 @@ class Training:
     @property
     def splits_states(self) -> bool:
         """Whether each GPU updates a part of what is trained."""
-        return self.sharding not in {"none", "ddp"} and not self.sharded
+        return self.sharding not in {"none", "ddp"} and not self.splits_frozen
 
     @property
     def keeps_master(self) -> bool:
@@ -192,7 +204,7 @@ class Training:
     def gradients_gather(self) -> bool:
         """Whether whole gradients add up during the way back: they do not where they exist before it (accumulation),
         leave at once for the optimizer, or are split over the GPUs as they come."""
-        split = self.sharding in {"zero2", "zero3", "fsdp"} and not self.sharded
+        split = self.sharding in {"zero2", "zero3", "fsdp"} and not self.splits_frozen
         return not (split or self.accumulation > 1 or self.optimizer.startswith("in_backward"))
 
     @property

@@ -23,6 +23,7 @@ from app.db.tables import allocations, node_heartbeats, nodes, runs
 from app.db.transitions import bump_desired, move_member
 
 JOINS_GANGS = "gang"  # as agents say it that can take part in a job on several machines
+LEFT = "left"  # of an exit that was told: as a process ends that was asked to leave
 SENDS_PARTS = "parts"  # and that send what each machine has written of a checkpoint
 
 
@@ -43,6 +44,11 @@ class GangRun:
     is_left: bool = False  # its machine is being taken away
     is_silent: bool = False  # nobody has heard of its machine for a while
     sends_parts: bool = False  # its agent sends what the machine has written of a checkpoint
+
+    @property
+    def has_left(self) -> bool:
+        """Whether its process ended as one does that was asked to leave, though we have asked nobody."""
+        return isinstance(self.exit_told, Mapping) and bool(self.exit_told.get(LEFT))
 
 
 async def gang_of(connection: AsyncConnection, run_id: str) -> list[GangRun]:

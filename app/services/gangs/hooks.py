@@ -85,11 +85,13 @@ async def _tell_met(connection: Connection, job_ids: Sequence[str], mine: GangRu
 
 async def wanted_of_gang(connection: Connection, order: RunOrder) -> str | None:
     """What a run of several is to do otherwise than by itself: nothing before all of them are prepared, and nothing any
-    more when one of them has failed. None: as by itself."""
+    more when one of them has failed; where one has only left, what leaves with it. None: as by itself."""
     gang = await gang_of(connection, order.run_id)
-    failed = {one.run_id for one in gang if one.exit_told is not None}
-    if failed:
-        return None if order.run_id in failed else "kill"
+    over = {one.run_id: one for one in gang if one.exit_told is not None}
+    if over:
+        if order.run_id in over:
+            return None
+        return "checkpoint" if all(one.has_left for one in over.values()) else "kill"
     if order.state not in _BEFORE_RUNNING:
         return None
     size = await gang_size(connection, order.member_of or order.run_id)

@@ -62,7 +62,7 @@ async def _end(
         avoid = await offer_key_of(connection, run.node_id) if exit_.machine_fault else None
         await end_run(connection, ids, run.run_id, outcome, now_ms=now_ms, avoid_offer=avoid)
     else:
-        await note_exit(connection, ids, run, outcome, killed=exit_.killed, now_ms=now_ms)
+        await note_exit(connection, ids, run, outcome, exit_, now_ms=now_ms)
 
 
 async def _judge(connection: Connection, run: RunRow, exit_: ExitReport, *, asked: bool, fault_budget: int) -> Outcome:

@@ -25,7 +25,9 @@ _NOT_KNOWN = (
 
 
 def whole(training: Training) -> str:
-    """Why it is no use to take more machines for the built-in recipe."""
+    """What more machines would do for the built-in recipe."""
+    if training.splits_all:
+        return "all of it is split over the GPUs of all machines: with more of either each has less to hold"
     which = "machine" if training.sharded else "GPU"
     return f"more machines do not help: each {which} holds all of the training"
 
@@ -131,17 +133,26 @@ def _on(nodes: int, asking: MachinesQuestion) -> MachinesPlan:
 
 def _further(asking: MachinesQuestion, alone: Sequence[Option]) -> MachinesPlan | None:
     """The fewest machines on which it fits where all are to be had; else those on which it would fit."""
-    own = asking.wish.own
-    if own is not None and alone:
-        return MachinesPlan(whole(asking.wish.training))
+    wish, own = asking.wish, asking.wish.own
+    if own is not None and alone and not wish.training.splits_all:
+        return MachinesPlan(whole(wish.training))
     waiting: MachinesPlan | None = None
-    for nodes, gpus in _divided(own.gpus) if own is not None else _doubled():
+    for nodes, gpus in _sizes(wish, is_there=bool(alone)):
         found = tuple(one for one in asking.over(nodes, gpus) if one.verdict == "fits")
         if found and found[0].is_to_be_had:
             return MachinesPlan(_why(asking.wish, found), found, 0)
         if found and waiting is None:
             waiting = MachinesPlan(_why_not_now(found[0]), found)
     return waiting
+
+
+def _sizes(wish: AskedJob, *, is_there: bool) -> list[tuple[int, int | None]]:
+    """Numbers of machines, and of GPUs of each where the recipe has said them. `is_there`: machines with as many."""
+    if wish.own is None:
+        return [*_doubled()]
+    if not is_there:
+        return [*_divided(wish.own.gpus)]
+    return [(nodes, wish.own.gpus) for nodes, _ in _doubled() if nodes * wish.own.gpus <= wish.batch]
 
 
 def _doubled() -> list[tuple[int, None]]:

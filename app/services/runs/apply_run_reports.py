@@ -230,7 +230,7 @@ async def _end(
     }
     await add_job_event(connection, report.job_id, Event("process_exited", outcome.message, data), now_ms=now_ms)
     if run.node_rank is not None and outcome.run_end is RunEnd.FAILED and exit_.environment_error is None:
-        await note_exit(connection, ids, run, outcome, killed=exit_.killed, now_ms=now_ms)
+        await note_exit(connection, ids, run, outcome, exit_, now_ms=now_ms)
         return
     facts = _facts(exit_, is_crowded) if run.purpose is RunPurpose.TRAIN else {}  # a look at a few rows is no training
     if facts and not await shared_process(connection, run.run_id):  # its steps took as long as those of both

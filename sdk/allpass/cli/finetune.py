@@ -39,7 +39,7 @@ def finetune(
     precision: Annotated[str | None, typer.Option(help="bf16, fp16, fp32 or autocast.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="adamw (default), adamw_8bit or paged_adamw_8bit.")] = None,
     sharded: Annotated[
-        bool, typer.Option("--sharded", help="Split the base model over the GPUs of its machine (with --gpu TYPE:N).")
+        bool, typer.Option("--sharded", help="Split the weights over GPUs (with --gpu TYPE:N).")
     ] = False,
     adapter: Annotated[
         str | None, typer.Option(metavar="FOLDER|NAME", help="Go on from this LoRA adapter: a folder, or of the hub.")

@@ -20,14 +20,11 @@ def problems_of(template: Template, recipe: Recipe) -> list[Problem]:
         return [Problem(f"gpu.{name}", what, f'"{name}": {MOST_GPUS}, and "nodes" for more machines')]
     if recipe.sharded and (template.elastic or gpu.is_range):
         name = "gpu.max_count" if gpu.is_range else "elastic"
-        what = "a training whose base model is split over its GPUs keeps them"
+        what = "a training whose model is split over its GPUs keeps them"
         return [Problem(name, what, "leave it out, or sharded=False")]
-    if recipe.sharded and most == 1:
-        return [
-            Problem(
-                "gpu.count", "sharded=True splits the base model over GPUs, and 1 has nobody to share it", '"count": 2'
-            )
-        ]
+    if recipe.sharded and most * (nodes if recipe.splits_all else 1) == 1:
+        what = "sharded=True splits the model's weights over GPUs, and 1 has nobody to share them"
+        return [Problem("gpu.count", what, '"count": 2')]
     if nodes > 1 and template.elastic:
         return [Problem("elastic", "a training on several machines keeps its GPUs", "leave out elastic, or nodes")]
     count = most * nodes

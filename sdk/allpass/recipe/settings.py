@@ -88,7 +88,8 @@ class Recipe:
     checkpointing    recompute activations: less memory, a third more time; default: where the GPU takes that
     threads          of the processor, where there is no GPU; the same number gives the same bits on every machine
     sharded          split the base model's weights over the GPUs of its machine, where none of them holds it alone
-                     (lora). What is learned is the same, bit for bit
+                     (lora); with full also gradients and the optimizer's states, over the GPUs of all machines. What is
+                     learned is the same, bit for bit
     packing          join rows of a step without padding, where the model can tell them apart
     wandb            a run of Weights & Biases that its metrics are told to: {"project": ...}, and as you like name,
                      entity, tags, run (an id). The key is the secret WANDB_API_KEY
@@ -253,6 +254,11 @@ class Recipe:
         return self.edition >= 3 and self.is_causal
 
     @property
+    def splits_all(self) -> bool:
+        """Whether each process has a share of what is trained, too."""
+        return self.sharded and self.method == "full"
+
+    @property
     def draws_by_part(self) -> bool:
         """Whether what is random of a micro-batch does not depend on those before it, so that any process may take
         it."""
@@ -360,9 +366,12 @@ class Recipe:
             raise wrong("method", "full", what, 'method="lora"')
         if self.method == "full" and self.precision == "fp16":
             raise wrong("precision", "fp16", "has too small a range for weights that are trained", _WIDE)
-        if self.sharded and self.method != "lora":
-            what = "splits weights that are not trained, and are in 16 or 32 bits"
+        if self.sharded and self.method not in ("lora", "full"):
+            what = "splits weights that are in 16 or 32 bits"
             raise wrong("sharded", True, f"{what}: method is {self.method!r}", 'method="lora", or sharded=False')
+        if self.splits_all and self.has_narrow_states:
+            what = "keeps states of blocks that lie in several processes where weights are split"
+            raise wrong("optimizer", self.optimizer, what, 'optimizer="adamw", or sharded=False')
         if self.method == "qlora" and self.precision in ("fp32", "autocast"):
             raise wrong("precision", self.precision, "is not for 4-bit weights", 'precision="bf16"')
 

@@ -89,6 +89,8 @@ class Checkpoints:
         if found is None:
             return None
         name = self._ranks.file_name()
+        if self._ranks.is_alone:
+            return self._resume_whole(found.path)
         if not (found.path / f"{name}.json").is_file():
             there = sorted(path.stem for path in found.path.glob(f"{STATE_NAME}*.json"))
             raise ValueError(
@@ -98,6 +100,16 @@ class Checkpoints:
         state = load_tree(found.path, name)
         load_weights(self._model, state["weights"])
         load_into(state, found.path, optimizer=self._optimizer, scheduler=self._scheduler, scaler=self._scaler)
+        self._load_gradients(state.get("gradients"))
+        restore_rng(state["rng"])
+        return TrainingState(step=state["step"], weights=state["weights"], data=state["data"])
+
+    def _resume_whole(self, folder: Path) -> TrainingState:
+        """Whoever wrote it: this process has all of it."""
+        from allpass.training.spread_state import resume_spread
+
+        parts = {"optimizer": self._optimizer, "scheduler": self._scheduler, "scaler": self._scaler}
+        state = resume_spread(folder, self._model, parts)
         self._load_gradients(state.get("gradients"))
         restore_rng(state["rng"])
         return TrainingState(step=state["step"], weights=state["weights"], data=state["data"])
@@ -234,6 +246,7 @@ class _Ranks:
     def __init__(self, alone: bool = False) -> None:
         from torch import distributed
 
+        self.is_alone = alone
         are_many = not alone and distributed.is_available() and distributed.is_initialized()
         self._distributed: Any = distributed if are_many else None
         self.count: int = self._distributed.get_world_size() if self._distributed else 1

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Mapping
 
 from allpass.training.safe_file import read_tensors, write_tensors
-from allpass.training.tree import Shard, decode, encode
+from allpass.training.tree import Parts, Shard, decode, encode, is_spread, is_tensor
 
 STATE_NAME = "training_state"
 
@@ -132,15 +132,35 @@ def load_weights(model: Any, weights: Mapping[str, Any]) -> None:
         raise ValueError(f"these weights are another model's: {len(differing)} names differ, such as {differing[0]!r}")
     with torch.no_grad():
         for name, saved in weights.items():
-            value = saved
-            if isinstance(saved, Shard):
-                own[name], value = own[name].to_local(), saved.part
+            value = own_part(saved, own[name])
+            if isinstance(value, Shard):
+                own[name], value = own[name].to_local(), value.part
             if own[name].shape != value.shape or own[name].dtype != value.dtype:
                 raise ValueError(
                     f"{name}: the checkpoint holds {value.dtype} {tuple(value.shape)}, "
                     f"the model {own[name].dtype} {tuple(own[name].shape)}"
                 )
             own[name].copy_(value)
+
+
+def own_part(value: Any, like: Any) -> Any:
+    """Of a tensor as it was saved, whole or in the parts of several processes, what this process has of `like`: a
+    `Shard` where that is spread, along its first dimension. Raises ValueError where it is spread in another way, and
+    where parts of several processes have another shape."""
+    if isinstance(value, Shard) and not isinstance(value.part, Parts):
+        return value  # this process's already
+    if not isinstance(value, Shard) and not (is_spread(like) and is_tensor(value) and value.shape == like.shape):
+        return value
+    parts = value.part if isinstance(value, Shard) else Parts((value,))
+    if tuple(parts.shape) != tuple(like.shape):
+        raise ValueError(f"the checkpoint holds {tuple(parts.shape)}, the model {tuple(like.shape)}")
+    if not is_spread(like):
+        return parts.rows(0, like.shape[0])
+    if like.device_mesh.ndim != 1 or not like.placements[0].is_shard(0):
+        raise ValueError(f"this tensor is spread as {like.placements}; only parts along the first dimension are read")
+    each = -(-like.shape[0] // like.device_mesh.size())
+    begin = min(each * like.device_mesh.get_local_rank(), like.shape[0])
+    return Shard(parts.rows(begin, begin + like.to_local().shape[0]))
 
 
 def capture_rng() -> "dict[str, Any]":

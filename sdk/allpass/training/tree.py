@@ -21,6 +21,35 @@ class Shard:
     part: Any
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What several processes have of a tensor that is spread over them: cut along its first dimension, in their order.
+    A `Shard` has it in the place of one process's part, where the state of all of them was read."""
+
+    of: "tuple[Any, ...]"
+
+    @property
+    def shape(self) -> "tuple[int, ...]":
+        """Of the whole tensor."""
+        return (sum(int(one.shape[0]) for one in self.of), *self.of[0].shape[1:])
+
+    def rows(self, begin: int, end: int) -> Any:
+        """These rows of the whole tensor. Raises ValueError where its parts do not belong together."""
+        if len({(one.dtype, tuple(one.shape[1:])) for one in self.of}) > 1:
+            raise ValueError("the parts of a tensor have other shapes, or are of other types")
+        found, first = [], 0
+        for one in self.of:
+            last = first + int(one.shape[0])
+            if max(begin, first) < min(end, last):
+                found.append(one[max(begin, first) - first : min(end, last) - first])
+            first = last
+        if len(found) == 1:
+            return found[0]
+        import torch
+
+        return torch.cat(found) if found else self.of[0][:0]
+
+
 def encode(value: Any, tensors: "dict[str, Any]", path: str = "state") -> Any:
     """The JSON form of `value`; its tensors are added to `tensors` under names that the JSON refers to.
 

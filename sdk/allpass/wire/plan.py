@@ -130,8 +130,9 @@ class PlanRequest(Request):
     )
     sharded: Flag | None = Field(
         None,
-        description="frozen weights are split over the GPUs of a machine, layer by layer, as by allpass finetune "
-        "--sharded: each GPU needs less, and passes weights on in every step; default: no",
+        description="weights are split over GPUs, as by allpass finetune --sharded: frozen ones over a machine's; "
+        "of a full fine-tuning also gradients and states, over all there are. Each GPU needs less, and passes "
+        "weights on in every step; default: no",
     )
     row_tokens: SequenceLength | None = Field(
         None,

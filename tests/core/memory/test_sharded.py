@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.exchange import bytes_between
 from app.core.layout import GpuSet, lay_out, lay_out_alone
 from app.core.memory import Training, model_named
 from app.core.memory.catalogue import MODELS
@@ -26,6 +27,7 @@ GB = 1_000_000_000
 WHOLE = Training(method="lora", batch=1, sequence=512, narrow_adapters=True, loss="recomputed")
 SHARDED = replace(WHOLE, sharded=True)
 LARGE = Stated("llama-3-70b", model_named("llama-3-70b"), WHOLE, 16, 1, whole=True)
+FULL = Stated("llama-3-8b", model_named("llama-3-8b"), Training("full", 1, 512, loss="recomputed"), 16, 1, whole=True)
 SPLIT = replace(LARGE, training=SHARDED, gpus=4)
 
 
@@ -113,10 +115,10 @@ def test_processes_that_share_weights_map_them_once() -> None:
     assert host_bytes(LARGE.model, SHARDED) == host_bytes(LARGE.model, WHOLE)
 
 
-@pytest.mark.parametrize("method", ["full", "qlora", "norm_tuning"])
-def test_only_frozen_weights_of_adapters_are_split_so(method: str) -> None:
+@pytest.mark.parametrize("method", ["qlora", "norm_tuning"])
+def test_only_plain_weights_are_split(method: str) -> None:
     quantised = {"quantisation": "nf4"} if method == "qlora" else {}
-    with pytest.raises(InvalidInput, match=r"sharded is True: method '\w+' has no frozen weights") as refused:
+    with pytest.raises(InvalidInput, match=r"sharded is True: method '\w+' has no weights in 16 or 32 bits") as refused:
         Training(method, 1, 8, sharded=True, **quantised)  # type: ignore[arg-type]
     assert refused.value.param == "sharded"
 
@@ -148,8 +150,26 @@ def test_what_would_help_where_it_still_does_not_fit() -> None:
             replace(LARGE, training=Training("full", 1, 512)),
             None,
         ),
+        ((replace(A100, gpu_memory_bytes=85 * GB, gpu_count=8),), FULL, "split over 2 A100 it fits, with "),
+        (
+            (replace(A100, gpu_memory_bytes=85 * GB, gpu_count=8),),
+            replace(FULL, training=replace(FULL.training, optimizer="adamw_8bit")),
+            None,
+        ),
     ],
-    ids=["four", "of eight", "too small", "one", "none", "split", "small step", "eight", "full"],
+    ids=[
+        "four",
+        "of eight",
+        "too small",
+        "one",
+        "none",
+        "split",
+        "small step",
+        "eight",
+        "full",
+        "full of 8B",
+        "8 bits",
+    ],
 )
 def test_where_a_copy_does_not_fit_it_is_said_on_how_many_it_would(
     offers: tuple,
@@ -167,3 +187,58 @@ def test_over_machines_it_is_said_by_the_gpus_of_each() -> None:
     found = sharded_way(LARGE.over(2), four, 2)
     assert found is not None and "split over 4 A100 it fits" in found
     assert sharded_way(replace(LARGE, batch=7).over(2), four, 2) is None
+
+
+FULLY = replace(FULL.training, sharded=True, accumulation=2)
+
+
+@given(st.sampled_from(sorted(MODELS)), st.integers(2, 16), st.sampled_from(["bf16", "fp32", "amp_bf16"]))
+def test_of_a_full_fine_tuning_each_gpu_holds_its_share_of_everything(name: str, gpus: int, precision: str) -> None:
+    """Weights, two states, gradients; beside them what is put together for the moment, whatever the number is."""
+    model = model_named(name)
+    found = peak_of(model, replace(on(FULLY, gpus), precision=precision))  # type: ignore[arg-type]
+    again = peak_of(model, replace(on(FULLY, 2 * gpus), precision=precision))  # type: ignore[arg-type]
+    item = 2 if precision == "bf16" else 4
+    share = parameters_of(model).total * item / gpus
+    assert found.resident - again.resident == pytest.approx(3 * share / 2, rel=0.01)
+    assert found.backward - again.backward == pytest.approx(4 * share / 2, rel=0.01)
+    assert found.backward - found.resident >= share + 3 * parameters_of(model).layer * item
+
+
+def test_more_machines_leave_each_gpu_less_of_a_full_fine_tuning() -> None:
+    split = replace(FULL, training=replace(FULL.training, sharded=True), gpus=2)
+    needs = [least_need(split.over(machines)).capacity_bytes for machines in (1, 2, 4)]
+    assert needs == sorted(needs, reverse=True)
+    assert least_need(FULL).capacity_bytes > needs[0]
+    found = lay_out_alone(split.over(2), GpuSet("A100", 85 * GB, 4)).as_json()
+    assert (found["sharding"], found["gpus"], found["fits"]) == ("fsdp", 4, True)
+
+
+def test_gradients_of_each_part_go_to_who_has_their_share() -> None:
+    """Weights come together twice for each part. Once in a step a gradient comes together, for its norm. Steps of a
+    script's FSDP say nothing of it."""
+    model, gpus = FULL.model, 4
+    total = parameters_of(model).total * 2
+    split = replace(on(FULLY, gpus), accumulation=3)
+    assert talk_bytes(model, split) == pytest.approx(3 / 4 * total * (2 * 3 + 3 + 1), rel=0.02)
+    keys = {key_of(FULL.name, one, "A100", model.layers) for one in (split, replace(split, sharded=False))}
+    assert len(keys) == 2
+    between = bytes_between(model, replace(split, gpus=8), 2, "recipe")
+    assert between == pytest.approx(1 / 2 * total * (3 * (2 + 4) + 1), rel=0.01)
+
+
+def test_what_would_help_a_split_training_is_split_too() -> None:
+    """States in 8 bits are not, and are not named."""
+    found = remedies(FULL.model, on(FULLY, 2), Device("T4", 16 * GB))
+    assert found
+    assert not [one for one in found if one.training.splits_all and one.training.optimizer != "adamw"]
+
+
+def test_of_a_split_training_a_host_has_what_each_process_makes_of_the_files() -> None:
+    """Mapped files are shared; weights that are wider than their files are each process's own."""
+    weights = parameters_of(FULL.model).total * 2
+    plain = FULL.training
+    more = host_bytes(FULL.model, on(FULLY, 4), processes=4) - host_bytes(FULL.model, on(plain, 4), processes=4)
+    assert weights <= more <= weights + 4 * GB
+    wide = replace(FULLY, precision="amp_bf16")
+    assert host_bytes(FULL.model, on(wide, 4), processes=4) >= 4 * 2 * weights

@@ -98,6 +98,10 @@ class Ranks:
     def fill(self, tensor: Any) -> None:
         """This tensor is the first process's from now on."""
 
+    def losing(self) -> "contextlib.AbstractContextManager[None]":
+        """What all are about in it, if one of them is lost, raises PeerLost."""
+        return contextlib.nullcontext()
+
     def leave(self) -> None:
         """There are no more steps with these processes. To be called by all."""
 
@@ -147,7 +151,7 @@ class ManyRanks(Ranks):
             os.environ.update(GLOO_SOCKET_IFNAME=loopback, NCCL_SOCKET_IFNAME=loopback)
         backend = "nccl" if device.type == "cuda" else "gloo"
         said_by = sys.excepthook
-        with self._presence.meeting(), self._losing():
+        with self._presence.meeting(), self.losing():
             self._await_all(is_given_up)
             store = _store_at(meeting) if is_far else None
             where = None if is_far else meeting
@@ -255,7 +259,7 @@ class ManyRanks(Ranks):
         words[_SIZE.size : _SIZE.size + len(short)] = torch.frombuffer(bytearray(short), dtype=torch.uint8)
         told = [torch.empty_like(words) for _ in range(self.count)]
         objects: list[Any] = [None] * self.count
-        with self._presence.meeting(), self._losing():
+        with self._presence.meeting(), self.losing():
             distributed.all_gather(told, words, group=self._talk)
             texts = [one.numpy().tobytes() for one in told]
             sizes = [_SIZE.unpack_from(text)[0] for text in texts]
@@ -285,13 +289,13 @@ class ManyRanks(Ranks):
         """A tensor of each process, all of one shape and type, by rank."""
         plain = own.view(torch.uint8)
         told = [torch.empty_like(plain) for _ in range(self.count)]
-        with self._presence.meeting(), self._losing():
+        with self._presence.meeting(), self.losing():
             distributed.all_gather(told, plain)
         return [one.view(own.dtype) for one in told]
 
     def of_first(self, told: Any) -> Any:
         box = [told]
-        with self._presence.meeting(), self._losing():
+        with self._presence.meeting(), self.losing():
             distributed.broadcast_object_list(box, src=0, group=self._talk)
         return box[0]
 
@@ -300,13 +304,13 @@ class ManyRanks(Ranks):
             return
         group = distributed.group.WORLD if tensor.is_cuda else self._talk
         plain = tensor.contiguous()
-        with self._presence.meeting(), self._losing():
+        with self._presence.meeting(), self.losing():
             distributed.broadcast(plain.view(-1).view(torch.uint8), src=0, group=group)
         if plain is not tensor:
             tensor.copy_(plain)
 
     @contextlib.contextmanager
-    def _losing(self) -> Iterator[None]:
+    def losing(self) -> Iterator[None]:
         """Torch has no error of its own for a process that is gone."""
         try:
             yield

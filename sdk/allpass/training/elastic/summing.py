@@ -22,8 +22,14 @@ class Summing:
         """Of which parameters there is a gradient, after this process's part of a round."""
         return ()
 
+    def begin(self, number: int, parts: int) -> None:
+        """The part of this number, of so many in the step, is done next; another process may do it as well."""
+
     def keep(self) -> None:
         """A part is done by this process."""
+
+    def leave_out(self) -> None:
+        """A part was done along with others, and does not count."""
 
     def add(self, present: Sequence[Sequence[bool]]) -> None:
         """A round is done by all, whose parts left these gradients."""
@@ -61,6 +67,10 @@ class Gathered(Summing):
         if self.at_once > 1:
             with torch.no_grad():
                 self._kept.append(self._taken(self._parameters))
+
+    def leave_out(self) -> None:
+        for one in self._parameters:
+            one.grad = None
 
     def add(self, present: Sequence[Sequence[bool]]) -> None:
         with torch.no_grad():

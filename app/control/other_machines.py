@@ -48,7 +48,7 @@ class PlannedChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class SeenRanges:
     """What is looked at. `is_crowded`: somebody waits, or has just been given something."""
 
     snapshot: Snapshot
@@ -92,26 +92,26 @@ class MachineChanger:
         if self._looked_ms is None or not 0 <= now_ms - self._looked_ms < _LOOK_MS:
             self._looked_ms = now_ms
             still = [run for run in ranges if run.run_id not in changing and run.is_settled(now_ms)]
-            seen = Situation(snapshot, board, profiles, config, is_crowded=bool(plan.waiting or plan.actions))
+            seen = SeenRanges(snapshot, board, profiles, config, is_crowded=bool(plan.waiting or plan.actions))
             await each_by_itself(
                 self._context, Chore.LEND, [still], lambda some: self._change(seen, some, now_ms), named=_all
             )
         return self._looked_ms + _LOOK_MS
 
-    async def _change(self, seen: Situation, runs: Sequence[ElasticRun], now_ms: int) -> None:
+    async def _change(self, seen: SeenRanges, runs: Sequence[ElasticRun], now_ms: int) -> None:
         left_s = remaining_of(seen.board, runs)
         known = [run for run in runs if run.run_id in left_s]
         if not known:
             return
         async with self._context.database.statement() as connection:
             changed_ms = await last_changes(connection, [run.job_id for run in known])
-        changes = []
+        found = []
         for run in known:
             job, node = seen.board.jobs.get(run.job_id), seen.board.nodes.get(run.node_id)
             if job is None or node is None or not may_leave(job, changed_ms.get(run.job_id), now_ms):
                 continue
-            changes += _changes(seen, job, node, run, left_s[run.run_id], now_ms)
-        changes = _without_rivals(changes)
+            found.append(_change_of(seen, job, node, run, left_s[run.run_id], now_ms))
+        changes = _without_rivals(list(filter(None, found)))
         layouts = await self._context.layouts.of(seen.snapshot, [one.move for one in changes]) if changes else {}
 
         async def act(connection: Connection, one: PlannedChange) -> bool:
@@ -154,17 +154,16 @@ def sized_machines(
                 yield SizedMachine(gpus, offer.price_per_hour.micros, arrival_s), offer
 
 
-def _changes(
-    seen: Situation, job: JobView, node: NodeView, run: ElasticRun, remaining_s: float, now_ms: int
-) -> list[PlannedChange]:
-    """At most one."""
+def _change_of(
+    seen: SeenRanges, job: JobView, node: NodeView, run: ElasticRun, remaining_s: float, now_ms: int
+) -> PlannedChange | None:
     if not _may_be_moved(seen.board, job, now_ms):
-        return []
+        return None
     profile = seen.profiles.get(run.run_id) or SpeedProfile(run.asked)
     smaller = _smaller(seen, job, node, run, profile, remaining_s, now_ms)
-    if smaller is None and not seen.is_crowded:
-        smaller = _larger(seen, job, node, run, profile, remaining_s)
-    return [] if smaller is None else [smaller]
+    if smaller is not None or seen.is_crowded:
+        return smaller
+    return _larger(seen, job, node, run, profile, remaining_s)
 
 
 def _may_be_moved(board: Board, job: JobView, now_ms: int) -> bool:
@@ -173,7 +172,7 @@ def _may_be_moved(board: Board, job: JobView, now_ms: int) -> bool:
 
 
 def _smaller(
-    seen: Situation, job: JobView, node: NodeView, run: ElasticRun, profile: SpeedProfile, remaining_s: float,
+    seen: SeenRanges, job: JobView, node: NodeView, run: ElasticRun, profile: SpeedProfile, remaining_s: float,
     now_ms: int,
 ) -> PlannedChange | None:  # fmt: skip
     """From a rented machine that it has for itself alone: that is what is given back."""
@@ -197,7 +196,7 @@ def _smaller(
 
 
 def _larger(
-    seen: Situation, job: JobView, node: NodeView, run: ElasticRun, profile: SpeedProfile, remaining_s: float
+    seen: SeenRanges, job: JobView, node: NodeView, run: ElasticRun, profile: SpeedProfile, remaining_s: float
 ) -> PlannedChange | None:
     found = dict(sized_machines(job, node, range(run.held.wanted + 1, run.own + 1), (seen.board.own,)))
     best = larger_machine(profile, run.held.wanted, remaining_s, seen.times, found)

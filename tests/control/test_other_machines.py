@@ -49,8 +49,8 @@ class Range(Pool):
     """A job with all GPUs of a machine that it has for itself, two hours of steps of a second left."""
 
     async def open(
-        self, held: int, resources: dict[str, Any], *, speeds: dict[int, float] = CURVE, node: dict[str, Any] | None = None,
-        **columns: Any,
+        self, held: int, resources: dict[str, Any], *, speeds: dict[int, float] = CURVE,
+        node: dict[str, Any] | None = None, **columns: Any,
     ) -> None:  # fmt: skip
         world = self.world
         now_ms = world.clock.now_ms()

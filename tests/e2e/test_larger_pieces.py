@@ -11,13 +11,13 @@ import allpass
 from app.stack.supervisor import Clouds, Stack, StackOptions
 from tests.e2e.conftest import client_of
 from tests.e2e.own_hosts import OwnHostProcess
-from tests.e2e.service import EXAMPLES, Service, until
+from tests.e2e.service import EXAMPLES, Service
 from tests.e2e.test_elastic_script import hashes
 from tests.folders import open_to_all
 
 pytestmark = [pytest.mark.stack, pytest.mark.training, pytest.mark.timeout(400)]
 
-PARAMETERS = {"steps": 900, "step_ms": 120}
+PARAMETERS = {"steps": 1200, "step_ms": 120}
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +53,16 @@ def test_it_moves_to_the_larger_piece_while_it_trains(lab: Service, tmp_path: Pa
     assert [stay.gpu_count for stay in job.timeline().stays] == [1], lab.story(job)
     lab.execute(
         "INSERT INTO size_speeds (app_id, shape, gpu_type, gpus, steps_per_s, noise, samples, updated_ms) "
-        "SELECT j.app_id, '', 'a100sxm4', one.gpus, one.speed, 0, 3, 1 FROM jobs j, "
-        f"(VALUES (1, 8.0), (2, 15.0)) AS one (gpus, speed) WHERE j.id = '{job.id}' ON CONFLICT DO NOTHING"
+        "SELECT j.app_id, '', lower(regexp_replace(n.gpu_type, '[^A-Za-z0-9]', '', 'g')), one.gpus, one.speed, 0, 3, 1 "
+        "FROM jobs j JOIN nodes n ON n.rented_for_job_id = j.id, (VALUES (1, 8.0), (2, 15.0)) AS one (gpus, speed) "
+        f"WHERE j.id = '{job.id}' ON CONFLICT DO NOTHING"
     )
     other.cancel()
-    until("its move", lambda: [one for one in job.events() if one.kind == "moves_larger"])
+    lab.wait_for(job, "its move", lambda info: info.where is not None and info.where.gpu_count == 2)
     info = job.wait(timeout=300, poll_s=0.2)
     assert (info.status, info.faults) == ("succeeded", 0), lab.story(job)
     assert [stay.gpu_count for stay in job.timeline().stays] == [1, 2], lab.story(job)
+    assert [one.kind for one in job.events()].count("moves_larger") == 1
 
     alone = app.run(soft_deadline="6hr", parameters={**PARAMETERS, "step_ms": 0}, template={"gpu": {"count": 1}})
     assert isinstance(alone, allpass.Job)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 
 from app.control.context import ControlContext
 from app.control.each import each, each_by_itself
+from app.control.other_machines import may_leave, sized_machines
 from app.core.board import Board
-from app.core.elastic.deadlines import LargerMachine, grow_for_deadline
+from app.core.elastic.deadlines import SizedMachine, grow_for_deadline
 from app.core.elastic.profile import SpeedProfile
 from app.core.elastic.runs import ElasticRun
 from app.core.lending import remaining_of
@@ -16,11 +16,10 @@ from app.core.model.health import Chore
 from app.core.model.plan import Plan
 from app.core.model.snapshot import JobView, Snapshot
 from app.db.connection import Connection
-from app.db.runs.grown import GrownJob, last_growths, waiting_grown_jobs
+from app.db.runs.grown import GrownJob, last_changes, waiting_grown_jobs
 from app.services.sizes.grow_for_deadline import PlannedGrowth, begin_smaller, grow_by_moving
 
 _LOOK_MS = 30_000
-_AGAIN_MS = 3_600_000  # a job is taken from its machine for this no more than once an hour
 _PATIENCE_MS = 600_000  # it may wait so long for the machine that it was to have
 
 
@@ -85,11 +84,11 @@ class DeadlineGrower:
         if not late:
             return
         async with self._context.database.statement() as connection:
-            grew_ms = await last_growths(connection, [run.job_id for run in late])
+            changed_ms = await last_changes(connection, [run.job_id for run in late])
         planned = []
         for run in late:
             job = board.jobs.get(run.job_id)
-            if job is None or run.due_ms is None or not _may_leave(job, grew_ms.get(run.job_id), now_ms):
+            if job is None or run.due_ms is None or not may_leave(job, changed_ms.get(run.job_id), now_ms):
                 continue
             growth = grow_for_deadline(
                 profiles.get(run.run_id) or SpeedProfile(run.asked),
@@ -107,31 +106,17 @@ class DeadlineGrower:
         await each(self._context, Chore.LEND, planned, act, named=lambda one: one.run.run_id)
 
 
-def _may_leave(job: JobView, grew_ms: int | None, now_ms: int) -> bool:
-    """Whether its code saves when it is asked to, and no other job has a word in where it goes."""
-    if grew_ms is None or job.stays or job.affinity.beside or job.affinity.apart:
-        return False
-    return not 0 <= now_ms - grew_ms < _AGAIN_MS
-
-
 def _price(board: Board, run: ElasticRun) -> int:
     node = board.nodes.get(run.node_id)
     return 0 if node is None else node.price_per_hour.micros * run.held.wanted // max(1, node.gpu_count)
 
 
-def _larger(board: Board, job: JobView, run: ElasticRun) -> Iterator[LargerMachine]:
-    """The machine that would be had for each larger number of GPUs that the job may have, on its own kind of GPU: what
-    was measured is of that."""
+def _larger(board: Board, job: JobView, run: ElasticRun) -> list[SizedMachine]:
     node = board.nodes.get(run.node_id)
     if node is None:
-        return
-    for gpus in range(run.held.wanted + 1, run.own + 1):
-        need = replace(job.resources, gpus_min=gpus, gpus_max=max(gpus, job.resources.gpus_max), gpu_type=node.gpu_type)
-        for market in (board.own, board.serverful):
-            choice = market.choose(replace(job, resources=need))
-            if choice is not None and choice.can_be_had and not choice.again:
-                offer = choice.offer  # which is paid whole, also where it has more GPUs than the job would
-                yield LargerMachine(gpus, offer.price_per_hour.micros, (offer.startup_ms + offer.arrival_ms) / 1000)
+        return []
+    sizes = range(run.held.wanted + 1, run.own + 1)
+    return [one for one, _offer in sized_machines(job, node, sizes, (board.own, board.serverful))]
 
 
 def _all(_: Sequence[ElasticRun]) -> str:

@@ -13,6 +13,7 @@ from app.control.context import ControlContext
 from app.control.each import each, each_by_itself
 from app.control.growing import DeadlineGrower
 from app.control.keeping_gpus import KeepingWatch
+from app.control.other_machines import MachineChanger
 from app.control.queueing import QueueKeeper
 from app.control.size_speeds import SpeedKeeper
 from app.core.board import Board
@@ -39,6 +40,7 @@ class Lender:
         self._queues = QueueKeeper(context)
         self._speeds = SpeedKeeper(context)
         self._grower = DeadlineGrower(context)
+        self._changer = MachineChanger(context)
         self._declined_until_ms: dict[str, int] = {}
         self._lent_until_ms: dict[str, int] = {}  # by the job that it was lent to, which has so long to take it
         self.wake_at_ms: int | None = None  # when to look again, whatever happens
@@ -83,9 +85,11 @@ class Lender:
             return await lend_gpus(connection, self._context.ids, lent, now_ms=now_ms)
 
         await each(self._context, Chore.LEND, found.lent, act, named=lambda lent: lent.run.run_id)
-        again_ms = await self._grower.grow(board, runs, profiles, {one.run.run_id for one in found.lent})
-        if again_ms is not None:
-            self.wake_at_ms = again_ms if self.wake_at_ms is None else min(self.wake_at_ms, again_ms)
+        changing = {one.run.run_id for one in found.lent}
+        grown_ms = await self._grower.grow(board, runs, profiles, changing)
+        changed_ms = await self._changer.look(snapshot, plan, board, runs, profiles, changing)
+        wakes = (self.wake_at_ms, grown_ms, changed_ms)
+        self.wake_at_ms = min((one for one in wakes if one is not None), default=None)
 
     async def _profiles(self, runs: Sequence[ElasticRun]) -> Mapping[str, SpeedProfile]:
         """How fast each is with each number of GPUs, as far as that is known; where looking fails, nothing is."""

@@ -17,7 +17,7 @@ SAVE_S = 60.0  # to save, to leave, and to begin
 
 
 @dataclass(frozen=True, slots=True)
-class LargerMachine:
+class SizedMachine:
     """`gpus`: of the job there; `micros_per_h`: of the whole machine; `arrival_s`: until the job trains there."""
 
     gpus: int
@@ -29,23 +29,23 @@ class LargerMachine:
 class DeadlineGrowth:
     """`late_s`: by how much it would miss its deadline as it is; `early_s`: by how much it is before it there."""
 
-    to: LargerMachine
+    to: SizedMachine
     late_s: float
     early_s: float
 
 
 def grow_for_deadline(
     profile: SpeedProfile, gpus: int, remaining_s: float, left_s: float, now_micros_per_h: int,
-    machines: Iterable[LargerMachine],
+    machines: Iterable[SizedMachine],
 ) -> DeadlineGrowth | None:  # fmt: skip
     """Of the machines on which the job is in time, the one that brings most speed for each dollar more; of equals the
     smallest. `remaining_s`: at its present size `gpus`; `left_s`: until its deadline. None where it is in time as it
     is, or nowhere. Only sizes whose speed was measured, or is predicted, are paid for."""
-    if left_s <= 0 or remaining_s <= LATE * left_s or not _is_known(profile, gpus):
+    if left_s <= 0 or remaining_s <= LATE * left_s or not is_known(profile, gpus):
         return None
     best: tuple[tuple[float, int], DeadlineGrowth] | None = None
     for one in machines:
-        if one.gpus <= gpus or not _is_known(profile, one.gpus):
+        if one.gpus <= gpus or not is_known(profile, one.gpus):
             continue
         gain = profile.speed(one.gpus) / profile.speed(gpus)
         early_s = left_s - SAVE_S - one.arrival_s - remaining_s / gain
@@ -58,5 +58,5 @@ def grow_for_deadline(
     return None if best is None else best[1]
 
 
-def _is_known(profile: SpeedProfile, gpus: int) -> bool:
+def is_known(profile: SpeedProfile, gpus: int) -> bool:
     return (gpus in profile.measured or gpus in profile.predicted) and profile.speed(gpus) > 0

@@ -1,4 +1,4 @@
-"""Jobs that ask for a range and begin with more than its least, for the sake of their deadline."""
+"""Jobs that ask for a range and go on on machines of other sizes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from app.db.arrays import is_one_of
 from app.db.tables import job_events, jobs
 
 _GREW = "grows_for_deadline"
+SMALLER, LARGER = "moves_smaller", "moves_larger"
+_CHANGES = (_GREW, SMALLER, LARGER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +29,21 @@ class GrownJob:
     grew_ms: int
 
 
-async def last_growths(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, int]:
-    """When these jobs were last to go on with more GPUs, of those that may: whose code saves when it is asked to, and
-    that are not to stay where they are. 0: never."""
+async def last_changes(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, int]:
+    """When these jobs were last to go on on a machine of another size, of those that may: whose code saves when it is
+    asked to, and that are not to stay where they are. 0: never."""
     of = job_events.c
-    grew = select(func.max(of.at_ms)).where(of.job_id == jobs.c.id, of.kind == _GREW).correlate(jobs).scalar_subquery()
+    latest = select(func.max(of.at_ms)).where(of.job_id == jobs.c.id, of.kind.in_(_CHANGES))
+    changed = latest.correlate(jobs).scalar_subquery()
     rows = await connection.execute(
-        select(jobs.c.id, func.coalesce(grew, 0).label("grew_ms")).where(
+        select(jobs.c.id, func.coalesce(changed, 0).label("changed_ms")).where(
             is_one_of(jobs.c.id, job_ids),
             jobs.c.saves_ms.is_not(None),
             jobs.c.refused_ms.is_(None),
             ~func.coalesce(jobs.c.affinity["locked"].as_boolean(), False),
         )
     )
-    return {row.id: row.grew_ms for row in rows}
+    return {row.id: row.changed_ms for row in rows}
 
 
 async def waiting_grown_jobs(connection: AsyncConnection, job_ids: Collection[str]) -> list[GrownJob]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.elastic.deadlines import LATE, SAVE_S, LargerMachine, grow_for_deadline
+from app.core.elastic.deadlines import LATE, SAVE_S, SizedMachine, grow_for_deadline
 from app.core.elastic.profile import MeasuredSpeed, SpeedProfile
 from app.core.lending import lend
 from tests.core.elastic.test_sharing import asked, given_, measured
@@ -16,7 +16,7 @@ from tests.core.samples import NOW_MS
 from tests.core.test_lending import board_of, elastic, machine, sizes, waits
 
 LINEAR = measured(g1=1.0, g2=2.0, g3=3.0, g4=4.0)
-TWO, FOUR = LargerMachine(2, 2_000_000, 40.0), LargerMachine(4, 4_000_000, 40.0)
+TWO, FOUR = SizedMachine(2, 2_000_000, 40.0), SizedMachine(4, 4_000_000, 40.0)
 HOUR_S = 3_600.0
 
 
@@ -56,13 +56,13 @@ def test_a_speed_that_nobody_knows_is_not_paid_for() -> None:
     assert found is not None and found.to == TWO
 
 
-machines = st.builds(LargerMachine, st.integers(1, 8), st.integers(0, 10**8), st.floats(0, 1e5))
+machines = st.builds(SizedMachine, st.integers(1, 8), st.integers(0, 10**8), st.floats(0, 1e5))
 speeds = st.lists(st.floats(0.01, 100), min_size=8, max_size=8)
 
 
 @given(speeds, st.integers(1, 8), st.floats(0, 1e7), st.floats(-1e5, 1e7), st.integers(0, 10**8), st.lists(machines))
 def test_whoever_goes_is_in_time_there_and_was_not(
-    curve: list[float], gpus: int, remaining_s: float, left_s: float, now_micros: int, found_on: list[LargerMachine]
+    curve: list[float], gpus: int, remaining_s: float, left_s: float, now_micros: int, found_on: list[SizedMachine]
 ) -> None:
     profile = SpeedProfile(1, measured={size: MeasuredSpeed(one, 0.0) for size, one in enumerate(curve, 1)})
     found = grow_for_deadline(profile, gpus, remaining_s, left_s, now_micros, found_on)

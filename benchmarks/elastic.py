@@ -39,7 +39,8 @@ from typing import Any
 from allpass.recipe.settings import EDITION
 from allpass.training.elastic.wanted_gpus import FILE
 from tests.training import tiny
-from tests.training.gangs import followers, template_of
+from tests.training.forking import forks
+from tests.training.gangs import template_of
 from tests.training.scripts import REPOSITORY, Host, HostedProcess, Machine, files_of
 
 ROWS = [{"prompt": f"{number}+1=" + number % 40 * " and", "completion": str(number + 1)} for number in range(200)]
@@ -78,7 +79,7 @@ class Ground:
             "CUDA_VISIBLE_DEVICES": ",".join(_NAMES[:count]),
             "PYTHONPATH": os.pathsep.join(map(str, (REPOSITORY, REPOSITORY / "sdk"))),
             "ROWS": str(self.rows),
-            "FOLLOWERS": self.forks,
+            "FORKS": self.forks,
             **more,
         }
         return found
@@ -206,8 +207,8 @@ def step_ratio(ground: Ground) -> float:
 def measure(plans: int, steps: int, folder: Path) -> dict[str, Any]:
     host = Host(0)
     try:
-        with followers(folder) as forks:
-            ground = Ground(folder, host, forks, steps)
+        with forks("tests.training.followers", folder) as forked:
+            ground = Ground(folder, host, forked, steps)
             machine = ground.machine("alone", 1)
             alone, process = Course(machine), ground.start(machine)
             if process.exit_code() != 0:

@@ -36,9 +36,7 @@ def reduce_if_asked() -> None:
     if not os.environ.get("REDUCES"):
         return
 
-    def each(
-        self: ManyRanks, parts: Iterable[Any], work: Callable[[int, Any], Any], at_once: int = 1
-    ) -> Iterator[list[Any]]:
+    def each(self: ManyRanks, parts: Iterable[Any], work: Callable[[int, Any], Any], *_: object) -> Iterator[list[Any]]:
         for number, part in enumerate(parts):
             if number % self.count == self.own:
                 yield [work(number, part)]

@@ -14,6 +14,7 @@ from app.core.model.merge import MergeMode, MergeView
 from app.core.model.plan import Merge, Split
 from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView
+from app.core.spot_places import is_of_its_class
 from app.simulator.engine import Simulation
 from app.simulator.lives import Life, SimulatedRun
 from app.simulator.mergeable import PROFILE_MS, SEEN_SHARES, looks_fruitless, true_gain
@@ -251,10 +252,15 @@ class MergingSimulation(Simulation):
             self._done(life)
 
     def _hand_over(self, pair: _Pair, run: SimulatedRun) -> None:
-        """The companion goes on in the warm process."""
+        """The companion goes on in the warm process, unless that is no place for its class: then it gets one of its
+        own."""
         lead, companion = pair.lead, pair.companion
         node_id, gpus = run.view.node_id, run.gpus
-        self._end_run(lead, run)
+        stays = is_of_its_class(companion.view, self._cloud.machines[node_id].view)
+        if stays:
+            self._end_run(lead, run)
+        else:
+            self._leave(lead, run)
         self._part(pair)
         for outcome in (lead.outcome, companion.outcome):
             outcome.merged = pair.view.mode
@@ -268,6 +274,8 @@ class MergingSimulation(Simulation):
                 self._change(companion, total_run_ms=companion.predicted_ms)
         self._change(companion, turn_has_come=True)
         self._finished_in_turn[companion.task.job_id] = pair.view.score, pair.gain
+        if not stays:
+            return
         after = self._hold(companion, node_id, gpus, RunState.STARTING)
         self._change(companion, state=JobState.STARTING)
         self._at(self._now_ms + self._config.rules.merge_switch_ms, lambda: self._go(companion, after))
@@ -313,7 +321,8 @@ def _waits(state: JobState) -> JobState | None:
 
 
 def _of_its_own(view: JobView) -> dict[str, Any]:
-    return {"resources": view.resources, "deadline_ms": view.deadline_ms, "total_run_ms": view.total_run_ms}
+    names = ("resources", "deadline_ms", "total_run_ms", "priority_class")
+    return {name: getattr(view, name) for name in names}
 
 
 def _on(life: Life, own_ms: int, gpus: int) -> int:

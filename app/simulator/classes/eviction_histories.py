@@ -58,7 +58,7 @@ def play_eviction_history(
     ranker: HostRanker = HostRanker.FEWEST_LEFT,
 ) -> EvictionHistory:
     """The history of this seed, of so many decisions."""
-    play = _Play(Random(seed), rule, ranker)  # noqa: S311
+    play = _Play(Random(seed), rule, ranker)  # noqa: S311 - a simulation
     for _ in range(steps):
         play.step()
     return EvictionHistory(seed, play.begun, play.evicted, play.served, play.breaches)

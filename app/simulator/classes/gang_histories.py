@@ -55,7 +55,7 @@ class GangHistory:
 
 def play_gang_history(seed: int, steps: int = 60, rule: SwitchRule = SwitchRule.FEWEST) -> GangHistory:
     """The history of this seed: so many decisions while jobs come, then until all of them are done."""
-    play = _Play(Random(seed), Random(f"apart {seed}"), rule)  # noqa: S311
+    play = _Play(Random(seed), Random(f"apart {seed}"), rule)  # noqa: S311 - a simulation
     for _ in range(steps):
         play.step(arrivals=True)
     for _ in range(20 * steps):

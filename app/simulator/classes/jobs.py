@@ -36,7 +36,7 @@ def two_classes(jobs: Iterable[TraceJob], spot_share: float, saving_share: float
 
     A job of more GPUs than a node has is as many whole nodes as it takes.
     """
-    chance = Random(seed)  # noqa: S311
+    chance = Random(seed)  # noqa: S311 - a simulation
     made = []
     for job in jobs:
         spot, saves = chance.random() < spot_share, chance.random() < saving_share
@@ -49,7 +49,7 @@ def two_classes(jobs: Iterable[TraceJob], spot_share: float, saving_share: float
 
 def equal_sizes(jobs: Iterable[TraceJob], seed: int) -> list[TraceJob]:
     """The same jobs with 1, 2, 4 or 8 GPUs, each size with about a quarter of the GPU time."""
-    chance = Random(seed)  # noqa: S311
+    chance = Random(seed)  # noqa: S311 - a simulation
     weights = [1 / size for size in EQUAL_SIZES]
     return [replace(job, gpus=chance.choices(EQUAL_SIZES, weights)[0]) for job in jobs]
 

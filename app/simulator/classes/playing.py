@@ -59,7 +59,7 @@ class _Play:
         self.runs: dict[str, TwoClassRun] = {}
         self._setting = setting
         self._times = setting.times
-        self._chance = Random(setting.seed)  # noqa: S311
+        self._chance = Random(setting.seed)  # noqa: S311 - a simulation
         self._now_ms = 0
         self._events: list[tuple[int, int, str, int]] = []  # instant, 0 free / 1 submit / 2 look, job, turn
         self._waiting: dict[bool, dict[_Shape, list[tuple[int, str]]]] = {True: {}, False: {}}

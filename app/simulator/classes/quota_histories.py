@@ -33,7 +33,7 @@ class QuotaHistory:
 
 def play_quota_history(seed: int, steps: int = 30) -> QuotaHistory:
     """The history of this seed, of so many submissions and ends."""
-    play = _QuotaPlay(Random(seed))  # noqa: S311
+    play = _QuotaPlay(Random(seed))  # noqa: S311 - a simulation
     for step in range(steps):
         play.step(step)
     return QuotaHistory(seed, play.granted, play.refused, play.ended, play.longest_ms, play.breaches)

@@ -30,7 +30,7 @@ class PoolJob:
 def pool_jobs(jobs: Iterable[TraceJob], locked_share: float, seed: int) -> list[PoolJob]:
     """Each job that runs at all is locked with this probability. One of more GPUs than a host has is as many whole
     hosts as it takes."""
-    chance = Random(seed)  # noqa: S311
+    chance = Random(seed)  # noqa: S311 - a simulation
     made = []
     for job in jobs:
         locked = chance.random() < locked_share

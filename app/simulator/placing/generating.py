@@ -23,7 +23,7 @@ _PODS_PER_NODE = 7
 
 def generate_workload(nodes: int, seed: int) -> PlacementWorkload:
     """So many nodes, and pods for about as many GPUs as these have."""
-    chance = Random(seed)  # noqa: S311
+    chance = Random(seed)  # noqa: S311 - a simulation
     cluster = {
         f"n{number:05d}": NodeLeft("large", 96_000, 384 << 10, (WHOLE_MILLI,) * 8)
         if number % 7 < 4

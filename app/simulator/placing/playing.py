@@ -31,7 +31,7 @@ def arrivals(workload: PlacementWorkload, asked: float, seed: int) -> list[PodNe
     """Pods that ask for at least so large a share of the cluster's GPUs: some of the workload's left out, or added
     again, at random. InvalidInput where no pod asks for a GPU.
     """
-    chance = Random(seed)  # noqa: S311
+    chance = Random(seed)  # noqa: S311 - a simulation
     if not any(pod.gpus for pod in workload.pods):
         raise InvalidInput("pods: none asks for a GPU; give a workload with some that do", param="pods")
     goal_milli = asked * workload.gpu_milli

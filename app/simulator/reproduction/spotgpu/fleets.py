@@ -20,7 +20,7 @@ _TAKEN = 0.68
 
 def generate_fleet(nodes: int, locked: float, seed: int) -> tuple[list[PackedNode], list[PackedTask]]:
     """A fleet that was filled best fit, and of which tasks then ended at random."""
-    chance = Random(seed)  # noqa: S311
+    chance = Random(seed)  # noqa: S311 - a simulation
     kinds = chance.choices([kind for kind, _ in _KINDS], [share for _, share in _KINDS], k=nodes)
     fleet = [PackedNode(f"n{number}", labels=frozenset((kind,)), **_NODE) for number, kind in enumerate(kinds)]
     tasks: list[PackedTask] = []

@@ -28,7 +28,7 @@ class MonthsQuestion:
 
     def answer(self) -> PoolFigures:
         drawn = generate("philly", round(self.days * DAY_S / CLUSTERS["philly"].mean_gap_s), self.seed)
-        chance = Random(self.seed)  # noqa: S311
+        chance = Random(self.seed)  # noqa: S311 - a simulation
         jobs = [job for job in drawn.jobs if chance.random() < POOL_SHARE and job.duration_s > 0]
         setting = PoolSetting(
             hosts=nodes_for(jobs, POOL_LOAD),

@@ -103,7 +103,7 @@ class SnapshotQuestion:
         nodes, _, jobs = _pool_of(self.jobs, self.seed)
         runs = play_two_classes(jobs, TwoClassSetting(nodes, EvictionRule.LOST_WORK, self.seed))
         now_ms = (min(job.submit_ms for job in jobs) + max(job.submit_ms for job in jobs)) // 2
-        chance = Random(self.seed)  # noqa: S311
+        chance = Random(self.seed)  # noqa: S311 - a simulation
         tasks = [
             PackedTask(f"{name}-{number}", node_id, gpus, 0, 0, locked=chance.random() < self.locked)
             for number, (name, node_id, gpus) in enumerate(_held_at(runs, now_ms))
@@ -127,7 +127,7 @@ class SwitchQuestion:
     seed: int
 
     def answer(self) -> SwitchFigures:
-        chance = Random(self.seed)  # noqa: S311
+        chance = Random(self.seed)  # noqa: S311 - a simulation
         literal = ours = 0
         for _ in range(SWITCH_CASES):
             free = {f"s{number}": chance.randint(1, NODE_GPUS) for number in range(chance.randint(2, 5))}

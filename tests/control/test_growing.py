@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import select, update
 
 from app.core.model.job import JobState, PauseReason, Resources
-from app.core.model.node import Tier
-from app.db.tables import allocations, job_events, jobs, metric_points, nodes, runs, size_speeds
-from tests.control.fake_provider import make_offer
-from tests.control.test_lending import Pool
+from app.db.tables import allocations, job_events, jobs, nodes, runs
+from tests.control.measured_pool import MeasuredPool
 from tests.control.world import World
 from tests.seeds import resources_json
 
-STEP_MS = 1_000
 RANGE = resources_json(Resources(gpus_min=1, gpus_max=4)) | {"gpus_least": 1}
 
 
-class Late(Pool):
+class Late(MeasuredPool):
     """A job with one GPU of a machine of one, 3,600 steps of a second and three quarters of an hour left for them."""
 
     async def open(self, speeds: dict[int, float], **columns: Any) -> None:
@@ -28,23 +24,9 @@ class Late(Pool):
         now_ms = world.clock.now_ms()
         due = {"deadline_ms": now_ms + 2_700_000, "deadline_given": True, "total_steps": 3_600, "saves_ms": now_ms}
         await self.begin((0,), gpu_count=1, resources=RANGE, **(due | columns))
-        world.cloud.on_offer = [
-            replace(
-                make_offer("cloud", f"market-{gpus}", Tier.MARKETPLACE, f"{0.72 * gpus:.2f}", startup_ms=30_000),
-                gpu_count=gpus,
-                cpus=8 * gpus,
-            )
-            for gpus in (1, 2, 4)
-        ]
+        self.offers(0.72)
         async with world.database.transaction() as connection:
-            await connection.execute(update(runs).where(runs.c.id == self.run_id).values(running_ms=now_ms))
-            for gpus, steps_per_s in speeds.items():
-                kept = {"steps_per_s": steps_per_s, "noise": 0.0, "samples": 1, "updated_ms": 1}
-                row = {"app_id": world.app[0], "shape": "", "gpu_type": "a100", "gpus": gpus} | kept
-                await connection.execute(size_speeds.insert().values(row))
-            for step in range(1, 9):
-                point = {"job_id": self.lender, "epoch": 1, "step": step, "at_ms": now_ms + step * STEP_MS}
-                await connection.execute(metric_points.insert().values(**point, values={}))
+            await self.measure(connection, speeds)
 
     async def passes(self) -> None:
         """A minute: what it measures is read now and then."""

@@ -12,13 +12,12 @@ from sqlalchemy import select, update
 from app.control.other_machines import AGAIN_MS
 from app.core.model.job import JobState, PauseReason, Resources
 from app.core.model.node import ProviderTraits, Tier
-from app.db.tables import job_events, jobs, metric_points, moves, nodes, runs, size_speeds
+from app.db.tables import job_events, jobs, moves, nodes, runs
 from tests.control.fake_provider import FakeProvider, make_offer
-from tests.control.test_lending import Pool
+from tests.control.measured_pool import MeasuredPool
 from tests.control.world import World
 from tests.seeds import resources_json, seed_job
 
-STEP_MS = 1_000
 CURVE = {1: 0.4, 2: 0.7, 4: 1.0}
 GPU_USD = 0.72
 
@@ -45,7 +44,7 @@ class Lab(FakeProvider):
         ]
 
 
-class Range(Pool):
+class Range(MeasuredPool):
     """A job with all GPUs of a machine that it has for itself, two hours of steps of a second left."""
 
     async def open(
@@ -56,25 +55,11 @@ class Range(Pool):
         now_ms = world.clock.now_ms()
         more = {"total_steps": 7_200, "saves_ms": now_ms, "deadline_ms": now_ms + 86_400_000}
         await self.begin(tuple(range(held)), gpu_count=held, resources=resources, **(more | columns))
-        world.cloud.on_offer = [
-            replace(
-                make_offer("cloud", f"market-{gpus}", Tier.MARKETPLACE, f"{GPU_USD * gpus:.2f}", startup_ms=30_000),
-                gpu_count=gpus,
-                cpus=8 * gpus,
-            )
-            for gpus in (1, 2, 4)
-        ]
+        self.offers(GPU_USD)
         async with world.database.transaction() as connection:
             kept = {"price_micros_per_hour": round(GPU_USD * held * 1_000_000)} | (node or {})
             await connection.execute(update(nodes).where(nodes.c.id == self.node_id).values(kept))
-            await connection.execute(update(runs).where(runs.c.id == self.run_id).values(running_ms=now_ms))
-            for gpus, steps_per_s in speeds.items():
-                known = {"steps_per_s": steps_per_s, "noise": 0.0, "samples": 1, "updated_ms": 1}
-                row = {"app_id": world.app[0], "shape": "", "gpu_type": "a100", "gpus": gpus} | known
-                await connection.execute(size_speeds.insert().values(row))
-            for step in range(1, 9):
-                point = {"job_id": self.lender, "epoch": 1, "step": step, "at_ms": now_ms + step * STEP_MS}
-                await connection.execute(metric_points.insert().values(**point, values={}))
+            await self.measure(connection, speeds)
 
     async def passes(self, looks: int = 2) -> None:
         for _ in range(looks):

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allpass.training.safe_file import read_tensors, write_tensors
 from allpass.training.spread_state import load_spread, names_in, part_name
 from allpass.training.torch_state import own_part, save_tree
 from allpass.training.tree import Parts, Shard
@@ -114,3 +115,14 @@ def test_parts_of_another_model_are_refused() -> None:
     saved = Shard(Parts((torch.zeros(2, 2), torch.zeros(2, 2))))
     with pytest.raises(ValueError, match=r"the checkpoint holds \(4, 2\), the model \(5, 2\)"):
         own_part(saved, torch.zeros(5, 2))
+
+
+def test_a_part_that_lacks_a_tensor_is_of_another_state(tmp_path: Path) -> None:
+    """Though its words are the same: a file that was put in the place of its own."""
+    folder = write(tmp_path / "state", cut(torch.arange(4.0).view(2, 2), 2))
+    other = write(tmp_path / "other", [torch.ones(1, 2), torch.ones(1, 2)])
+    tensors = read_tensors(other / f"{part_name(1, 2)}.safetensors")
+    kept = {name: one.clone() for name, one in tensors.items() if name != min(tensors)}
+    write_tensors(folder / f"{part_name(1, 2)}.safetensors", kept)
+    with pytest.raises(ValueError, match="parts of different training states"):
+        load_spread(folder)

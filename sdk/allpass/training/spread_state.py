@@ -44,9 +44,10 @@ def load_spread(folder: Path) -> Any:
     its own (random generators) is the first one's. Raises ValueError where the parts are of different trainings."""
     names = names_in(folder)
     trees = [json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in names]
-    if any(tree[kind] != trees[0][kind] for tree in trees for kind in ("step", "weights", "optimizer")):
-        raise ValueError(f"{folder} holds parts of different training states")
     files = [read_tensors(folder / f"{name}.safetensors") for name in names]
+    alike = all(tree.get(kind) == trees[0].get(kind) for tree in trees for kind in ("step", "weights", "optimizer"))
+    if not alike or any(file.keys() != files[0].keys() for file in files):
+        raise ValueError(f"{folder} holds parts of different training states")
     spread = set(_spread_in(trees[0]))
     named = {
         name: Parts(tuple(file[name] for file in files)) if name in spread else files[0][name] for name in files[0]

@@ -218,7 +218,8 @@ def test_paused_and_resumed_it_goes_on_at_the_exact_step(lab: Lab, alone: dict[i
     done = lab.service.wait_for_end(job)
     assert (done.status, done.faults) == ("succeeded", 0), lab.service.story(job)
     assert losses(job) == alone
-    assert f"after step {info.step}" in "\n".join(job.logs())
+    told = "\n".join(job.logs())
+    assert f"after step {info.step}" in told, f"{lab.service.story(job)}\n{told}"
 
 
 def test_a_drained_host_is_left_by_the_whole_job(lab: Lab, alone: dict[int, float]) -> None:

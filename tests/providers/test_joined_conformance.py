@@ -18,17 +18,18 @@ from app.core.model.node import Tier
 from app.core.model.offer import Offer
 from app.core.model.pool import Pool
 from app.db.engine import Database
+from app.db.pools.machines import set_started
 from app.db.pools.pools import PoolRow, add_pool
 from app.db.tables import host_machines
 from app.errors import AuthFailed, NoCapacity, OfferGone, OutcomeUnknown, PriceMoved, RateLimited, Transient
-from app.ports.provider import Machine, MachineRequest, Provider
+from app.ports.provider import Machine, MachineRequest, MachineStatus, Provider
 from app.services.kit.seal import Sealer
 from app.services.pools.join_host import join_host, make_pool_token
 from app.services.pools.own_hosts import DatabaseHosts
 from app.services.pools.sync_host import orders_of_host, report_host
 from app.system import RandomIds, SystemClock
 from providers.conformance.harness import TROUBLE_RETRY_AFTER_MS, BillLine, Trouble, Ways
-from providers.conformance.suite import ProviderConformance
+from providers.conformance.suite import ProviderConformance, rent
 from providers.joined.adapter import JoinedHosts
 from tests.control.world import make_settings
 
@@ -147,7 +148,7 @@ class JoinedHarness:
     ways = Ways()
 
     def __init__(self, database: Database, hosts: TroubledHosts, host: ObedientHost) -> None:
-        self._database, self._hosts, self._host = database, hosts, host
+        self.database, self._hosts, self.host = database, hosts, host
         self.provider: Provider = JoinedHosts(hosts, startup_deadline_ms=60_000)
 
     async def arrange(self, trouble: Trouble) -> None:
@@ -166,15 +167,15 @@ class JoinedHarness:
         return "mach_of_somebody_else"
 
     async def kill_inside(self, ref: str) -> None:
-        self._host.die(ref)
+        self.host.die(ref)
 
     async def bill(self, ref: str) -> BillLine:
         """By the rows: own machines cost what their owner says, for the time in which they ran."""
-        async with self._database.transaction() as connection:
+        async with self.database.transaction() as connection:
             (row,) = list(await connection.execute(select(host_machines).where(host_machines.c.id == ref)))
-        if row.started_ms is None:
-            return BillLine(Money(0), None, None)
         to_ms = row.ending_ms if row.ending_ms is not None else row.ended_ms
+        if row.started_ms is None or (to_ms is not None and row.started_ms > to_ms):
+            return BillLine(Money(0), None, None)
         until_ms = to_ms if to_ms is not None else round(time.time() * 1000)
         (traits,) = self.provider.traits()
         price = Money(row.price_micros_per_hour)
@@ -200,3 +201,17 @@ class TestJoined(ProviderConformance):
         working.cancel()
         with suppress(asyncio.CancelledError):
             await working
+
+    async def test_one_that_its_host_started_after_it_was_asked_to_end_costs_nothing(
+        self, harness: JoinedHarness
+    ) -> None:
+        """The host had not heard of it yet: what it says of the machine is written down, and nothing is billed."""
+        harness.host.stuck = True
+        machine = await rent(harness)
+        await harness.provider.terminate(machine.ref)
+        async with harness.database.transaction() as connection:
+            await set_started(connection, machine.ref, now_ms=SystemClock().now_ms() + 1)
+        found = await harness.provider.get(machine.ref)
+        assert found is not None and found.status is MachineStatus.ENDED
+        assert (found.billed_from_ms, found.billed_to_ms) == (None, None)
+        assert (await harness.bill(machine.ref)).amount == Money(0)

@@ -67,7 +67,12 @@ def test_options_become_settings_and_the_rest_is_as_with_run(live: FakeService) 
         (["org/m", "support.jsonl", "--method", "dora"], 2, "method: 'dora' is not one of lora, qlora, full"),
         (["org/m", "support.jsonl", "--nodes", "20"], 2, "nodes: 20 GPUs of 20 machines have no work with 16 rows"),
         (["org/m", "support.jsonl", "--nodes", "2", "--elastic"], 2, "elastic: a training on several machines keeps"),
-        (["org/m", "support.jsonl", "--sharded", "--method", "full"], 2, "sharded: True splits weights that are not"),
+        (
+            ["org/m", "support.jsonl", "--sharded", "--method", "qlora"],
+            2,
+            "sharded: True splits weights that are in 16",
+        ),
+        (["org/m", "support.jsonl", "--sharded", "--method", "full"], 2, "and 1 has nobody to share them"),
     ],
     ids=[
         "no file",
@@ -82,6 +87,7 @@ def test_options_become_settings_and_the_rest_is_as_with_run(live: FakeService) 
         "too many",
         "elastic",
         "sharded",
+        "nobody to share with",
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_sent(live: FakeService, words: list[str], code: int, told: str) -> None:
@@ -107,8 +113,9 @@ def test_a_spot_job_is_planned_as_one(live: FakeService) -> None:
         assert (done.exit_code, live.planned[-1].spot) == (0, asked), done.stderr
 
 
-def test_its_base_can_be_split(live: FakeService) -> None:
-    done = call("org/tiny", "support.jsonl", "--gpu", "A100:4", "--sharded")
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_its_weights_can_be_split(live: FakeService, method: str) -> None:
+    done = call("org/tiny", "support.jsonl", "--gpu", "A100:4", "--sharded", "--method", method)
     assert (done.exit_code, done.stderr) == (0, "")
     (job,) = live.jobs.values()
     assert (job["parameters"]["sharded"], job["template"]["training"]["sharded"]) == (True, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -106,9 +107,9 @@ def whole(
 @pytest.mark.parametrize(
     ("fault", "code", "last"),
     [
-        ("1 2 kill", 137, "error: rank 1 of 3 was killed (SIGKILL): the others were ended"),
+        ("1 2 kill", 137, r"error: rank 1 of 3 was killed \(SIGKILL\): the others were ended"),
         ("2 1 exit", 1, "error: rank 2 of 3 ended with code 0 before the training did: the others were ended"),
-        ("1 2 hang", 1, "error: nothing has moved for 16 s: none of the 3 processes gets on: the others were ended"),
+        ("1 2 hang", 1, r"error: nothing has moved for \d+ s.*: none of the 3 processes gets on: the others were"),
         ("2 2 raise", 1, "error: rank 2 of 3 ended with code 1 before the training did, ValueError: no such number: "),
         ("1 2 memory0", 1, "error: rank 1 of 3 ended with code 1 before the training did"),
     ],
@@ -128,7 +129,7 @@ def test_who_is_lost_takes_its_share_along_and_it_goes_on_from_its_checkpoint(
     place = machine(tmp_path / "job", ground, 3, followers, fault=fault, sharded=True)
     process = hosts[0].start(GANG, place)
     assert process.exit_code() == code, process.output
-    assert process.output.splitlines()[-1].startswith(last), process.output
+    assert re.match(last, process.output.splitlines()[-1]), process.output
     assert (ran_out(1, process.output) is Ran.GPU) == ("memory" in fault), process.output
     assert not left_of(place)
     for step, loss in place.losses().items():

@@ -187,8 +187,11 @@ async def _pool_of_hosts(connection: Connection, *, now_ms: int) -> dict[str, Po
 
 def _machine(found: HostMachine, pool: Pool | None, now_ms: int) -> Machine:
     """As providers tell of machines. One that is asked to end counts as ended: its host ends it at its next word, and
-    its GPUs are nobody's until then."""
+    its GPUs are nobody's until then. One that began after that, as its host had not heard yet, costs nothing."""
     over_ms = found.ended_ms if found.ending_ms is None else found.ending_ms
+    began_ms = found.started_ms
+    if began_ms is not None and over_ms is not None and began_ms > over_ms:
+        began_ms = None
     status = MachineStatus.RUNNING if found.started_ms is not None else MachineStatus.BOOTING
     ends = [found.host_ends_ms, None if pool is None else ends_ms(pool, now_ms)]
     return Machine(
@@ -199,8 +202,8 @@ def _machine(found: HostMachine, pool: Pool | None, now_ms: int) -> Machine:
         status=MachineStatus.ENDED if over_ms is not None else status,
         price_per_hour=Money(found.price_micros),
         created_ms=found.created_ms,
-        billed_from_ms=found.started_ms,
-        billed_to_ms=over_ms if found.started_ms is not None else None,
+        billed_from_ms=began_ms,
+        billed_to_ms=over_ms if began_ms is not None else None,
         detail=found.detail,
         ends_ms=min((one for one in ends if one is not None), default=None),
     )

@@ -29,6 +29,7 @@ from benchmarks.fault_host import HOST_GPU
 from benchmarks.fault_neighbours import rent_as_neighbour
 from benchmarks.fault_pool import POOL_SETTINGS, joined_hosts
 from benchmarks.fault_slurm import SLURM_GPU, SlurmBooks, make_slurm_pool, slurm_settings
+from benchmarks.pair import PAIR
 from providers.emulators.companies import Company
 from tests.slurm_cluster import SlurmCluster
 
@@ -108,28 +109,40 @@ class Ground:
     books: Mapping[str, Books]
     _pool: asyncpg.Pool
     _up: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by whoever needs the server, or kills it
-    _app: allpass.App | None = None
+    _apps: dict[str, allpass.App] = field(default_factory=dict)  # by script
     crashes: int = 0
     _restarted_at: float = 0.0
     neighbours: set[str] = field(default_factory=set)  # machines of another installation, by reference
 
     async def submit(
-        self, company: str | None, *, steps: int = STEPS, image: str | None = None, spot: bool = False
+        self, company: str | None, *, steps: int = STEPS, image: str | None = None, spot: bool = False, nodes: int = 1
     ) -> str:
         """A short training, for this company alone or for whoever has an A100. Returns the job's id."""
         async with self._up:
-            return await asyncio.to_thread(self._submit, company, steps, image, spot)
+            return await asyncio.to_thread(self._submit, company, steps, image, spot, nodes)
 
-    def _submit(self, company: str | None, steps: int, image: str | None, spot: bool) -> str:
-        if self._app is None:
-            code = EXAMPLES / "plain_loop.py"
-            self._app = allpass.build("faults", "benchmark", code=code, client=self.client)
+    def _submit(self, company: str | None, steps: int, image: str | None, spot: bool, nodes: int) -> str:
         where = _ONLY_AT[company] if company else {"gpu": {"count": 1, "type": "A100"}}
         template = {**where, "training": {"steps": steps}, "checkpoint_interval_s": 1, "image": image}
         template |= {"priority_class": "spot"} if spot else {}
-        job = self._app.run(template=template, parameters={"steps": steps, "step_ms": STEP_MS}, soft_deadline="6hr")
+        template |= {"nodes": nodes} if nodes > 1 else {}
+        job = self._app_of(nodes).run(
+            template=template, parameters={"steps": steps, "step_ms": STEP_MS}, soft_deadline="6hr"
+        )
         assert isinstance(job, allpass.Job)
         return job.id
+
+    def _app_of(self, nodes: int) -> allpass.App:
+        """Whose processes need each other, where there are several."""
+        name, code = ("faults", EXAMPLES / "plain_loop.py") if nodes == 1 else ("pairs", self._pair())
+        if name not in self._apps:
+            self._apps[name] = allpass.build(name, "benchmark", code=code, client=self.client)
+        return self._apps[name]
+
+    def _pair(self) -> Path:
+        path = self.stack.layout.root / "pair.py"
+        path.write_text(PAIR)
+        return path
 
     async def lists_bids(self) -> bool:
         """Whether what a spot job is to take is on offer."""

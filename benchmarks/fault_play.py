@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks.fault_books import Books
 from benchmarks.fault_ground import GRACE_S, ORPHAN_GRACE_S, STEPS, Ground, OverdueError, until
 from benchmarks.fault_row import Moment, Row
+from benchmarks.pair import sums_of
 
 JOB_WITHIN_S = 400.0  # patience with a busy host; nothing that a row claims
 STRUCK_WITHIN_S = 240.0
@@ -98,7 +99,7 @@ async def _disturbed_job(ground: Ground, books: Books, row: Row, known: set[str]
     if row.moment is Moment.SUBMIT:
         await _set_up(books, row)
     image = f"allpass/new:{time.time_ns()}" if row.new_image else None
-    job_id = await ground.submit(row.company, steps=_steps_of(row), image=image, spot=row.spot)
+    job_id = await ground.submit(row.company, steps=_steps_of(row), image=image, spot=row.spot, nodes=row.nodes)
     machine = ""
     if row.moment is not Moment.SUBMIT:
         machine = await _machine(ground, books, job_id, known, running=row.moment is Moment.RUNNING)
@@ -247,6 +248,7 @@ async def _judge(ground: Ground, books: Books, outcome: Outcome, job_id: str, kn
         outcome.problems.append(f"{len(machines)} machines were rented for a job that could have stayed on its first")
     if job_id:
         outcome.problems += [problem async for problem in _job_problems(ground, job_id)]
+        outcome.problems += await _pair_problems(ground, outcome.row, job_id)
     await _compare_bill(ground, outcome, machines, began_ms)
     await books.settle_in()
 
@@ -284,6 +286,16 @@ async def _job_problems(ground: Ground, job_id: str) -> AsyncIterator[str]:
     for earlier, later in itertools.pairwise(committed):
         if later["epoch"] < earlier["epoch"] or (later["epoch"] > earlier["epoch"] and later["step"] < earlier["step"]):
             yield f"epoch {later['epoch']} committed step {later['step']} after epoch {earlier['epoch']}"
+
+
+async def _pair_problems(ground: Ground, row: Row, job_id: str) -> list[str]:
+    """Each step of several machines has the number that it has undisturbed."""
+    if row.nodes == 1:
+        return []
+    points = await asyncio.to_thread(lambda: list(ground.client.metrics(job_id)))
+    found, wanted = {point.step: point.values["total"] for point in points}, sums_of(_steps_of(row))
+    wrong = sorted(step for step in found.keys() | wanted.keys() if found.get(step) != wanted.get(step))
+    return [f"steps {wrong[:5]} have other numbers than undisturbed"] if wrong else []
 
 
 async def _compare_bill(ground: Ground, outcome: Outcome, machines: Sequence[Mapping[str, Any]], began_ms: int) -> None:

@@ -46,7 +46,8 @@ class Row:
     `crash`: the control plane is killed (SIGKILL) when the first fault has struck, or the action was done.
     `traceless`: the company tells nothing of the machine's end, so that it is booked until it was first missed.
     `neighbour`: another installation has a machine on the same account, older than ours; it must outlive the row.
-    `new_image`: the job runs on an image that the company has not built yet. `spot`: it is a spot job.
+    `new_image`: the job runs on an image that the company has not built yet. `spot`: it is a spot job. `nodes`:
+    on so many machines at once, of which the action is done to the first that is there.
     `late_ms`: so long after the strike the company does what it was asked for; nothing is judged before that.
     `settings` are the server's from before the job until after it.
     """
@@ -64,6 +65,7 @@ class Row:
     neighbour: bool = False
     new_image: bool = False
     spot: bool = False
+    nodes: int = 1
     outage: Outage | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from benchmarks.fault_gang_rows import gang_rows
 from benchmarks.fault_own_rows import ALWAYS, LASTS_S, joined_rows, kubernetes_rows, slurm_rows
 from benchmarks.fault_row import Json, Moment, Outage, Row
 
@@ -96,7 +97,7 @@ def _faults(company: str) -> dict[str, Json]:
 
 def _own(company: str) -> list[Row]:
     own = {"modal": _modal, "vast": _vast, "lambda": _lambda, "runpod": _runpod, "kubernetes": _kubernetes}
-    return [*own[company](), *_wrong_clocks(company), _beside(company)]
+    return [*own[company](), *_wrong_clocks(company), _beside(company), *gang_rows(company)]
 
 
 def _wrong_clocks(company: str) -> Iterator[Row]:

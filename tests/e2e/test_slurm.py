@@ -15,8 +15,9 @@ import pytest
 
 import allpass
 from app.stack.supervisor import Stack, StackOptions
+from benchmarks.pair import PAIR, sums_of
 from tests.e2e.conftest import client_of
-from tests.e2e.pair import PAIR, process_of, sums_of
+from tests.e2e.pair import process_of
 from tests.e2e.service import EXAMPLES, Service, uninterrupted, until
 from tests.e2e.test_moves import MOVES, SCRIPT, assert_moved_exactly
 from tests.folders import open_to_all
@@ -159,11 +160,7 @@ def test_a_job_on_two_allocations_that_are_preempted_goes_on_from_the_step_it_sa
     cluster: SlurmCluster, tmp_path: Path
 ) -> None:
     """Slurm asks each machine by itself, and whichever is heard of first has not failed: both leave after one step."""
-    first, then = (
-        "        if training.should_checkpoint(step)",
-        "        if stops:\n            training.session().request_stop()\n",
-    )
-    (tmp_path / "pair.py").write_text(PAIR.replace(first, then + first))
+    (tmp_path / "pair.py").write_text(PAIR)
     with stack_with(cluster, "long", most_wait_s=3_000) as service:
         until("an offer of Slurm's", lambda: any(one.provider == "slurm" for one in service.client.offers()))
         app = allpass.build("taken", "ada", code=tmp_path / "pair.py", client=service.client)

@@ -14,8 +14,9 @@ import pytest
 
 import allpass
 from app.stack.supervisor import Clouds, Stack, StackOptions
+from benchmarks.pair import PAIR, sums_of
 from tests.e2e.conftest import SETTINGS, client_of
-from tests.e2e.pair import PAIR, process_of, sums_of
+from tests.e2e.pair import process_of
 from tests.e2e.service import EXAMPLES, Service, until
 from tests.e2e.ssh_namespace import MISSING, private_network, ssh_host
 from tests.folders import open_to_all

@@ -23,7 +23,7 @@ from app.core.policies.weighing import break_even_ms
 from app.core.policy import PolicyConfig
 from app.core.remaining import predicted_ms, ran_ms, remaining_ms, unkept_ms
 
-_USES = frozenset({ActionKind.PROVISION, ActionKind.DEMOTE})
+_USES = frozenset({ActionKind.PROVISION, ActionKind.DEMOTE, ActionKind.MIGRATE})  # both are paid for a while
 
 
 def hourly(machines: Sequence[Offer | NodeView], job: JobView) -> int:

@@ -20,7 +20,7 @@ from tests.core.samples import CONFIG, NOW_MS, job, node, run
 from tests.core.test_gangs import in_cloud, machine, of_host, rented, seen
 
 HOUR_MS = 3_600_000
-MOVES = replace(CONFIG, moves=MoveCost(1_000, 1_000, 0))
+MOVES = replace(CONFIG, capabilities=CONFIG.capabilities | {ActionKind.MIGRATE}, moves=MoveCost(1_000, 1_000, 0))
 HERE = (GangNode("node_1", "job_g", leads="run_1"), GangNode("node_2", "job_g"))
 THERE = (GangNode("node_3", "job_g", "a/A100"), GangNode("node_4", "job_g", "b/A100"))
 HOSTS = (of_host("a"), of_host("b"))
@@ -192,6 +192,12 @@ def test_who_stays(changes: dict[str, Any]) -> None:
 def test_nobody_moves_where_nothing_may_be_asked_to_leave() -> None:
     assert decided(its=HERE, config=None).claims == ()
     without = replace(MOVES, capabilities=MOVES.capabilities - {ActionKind.DEMOTE})
+    assert decided(its=HERE, config=without).claims == ()
+
+
+def test_nobody_moves_where_two_places_of_a_job_are_never_paid_at_once() -> None:
+    """As `ALLPASS_MOVES=stop_and_go` asks: it would have left for what may be gone when it has (ADR 0128)."""
+    without = replace(MOVES, capabilities=MOVES.capabilities - {ActionKind.MIGRATE})
     assert decided(its=HERE, config=without).claims == ()
 
 

@@ -36,6 +36,7 @@ _POLICIES = ("allpass", "fixed-threshold", "hpa", "cheapest-first")
 _CLOUD = "cloud"
 _RULE = BillingRule(1_000, BillingStart.READY)
 _MOVES = MoveCost(1_000, 1_000, 0)
+_MOVES_BY = frozenset({ActionKind.DEMOTE, ActionKind.MIGRATE})
 _RULES = AllpassRules(chase_pause_share=1.0, move_pause_share=1.0, least_run_ms=0)
 _MOST_HALF = 12  # decisions that a machine of a job may wait for its others
 
@@ -90,7 +91,7 @@ class _Play:
         self._place: dict[str, tuple[str, tuple[int, ...]]] = {}  # of nodes on hosts: the host, and its GPUs
         self._rented_for: dict[str, str] = {}
         self._runs: dict[str, list[tuple[RunView, tuple[int, ...]]]] = {}  # by job
-        self._weighs = replace(self._config, capabilities=_USES | {ActionKind.DEMOTE}, moves=_MOVES, rules=_RULES)
+        self._weighs = replace(self._config, capabilities=_USES | _MOVES_BY, moves=_MOVES, rules=_RULES)
         self._rests: dict[str, tuple[int, int]] = {}
         self._going: dict[str, set[str]] = {}  # by job that was asked to leave: the machines that it goes to
         self._half: dict[str, int] = {}

@@ -201,6 +201,7 @@ class _Gathering:
         self._kept: set[str] = set()
         self._kept_hosts: dict[str, str] = {}  # whose each is
         self._lacking: list[JobView] = []
+        self._again: set[str] = set()  # jobs for which others than those that failed them lately do not suffice
         self._wakes: list[int] = []
 
     def place(self, job: JobView) -> None:
@@ -217,11 +218,10 @@ class _Gathering:
             lets_go = own if rests_until_ms - now_ms > _KEEPS_MS else ()
             self._wait(job, lets_go, f"tries again in {duration(rests_until_ms - now_ms)}")
             return
-        best = min(
-            (found for site in self._sites(job, own) if (found := self._completed(job, own, site)) is not None),
-            key=lambda one: one.rank,
-            default=None,
-        )
+        best = self._best(job, own)
+        if best is None and job.avoided_offers:
+            self._again.add(job.job_id)
+            best = self._best(job, own)
         if best is None:
             self._wait(job, own, _FREED if job.job_id in self._awaiting else self._why_not(job))
             self._reserve(job)
@@ -231,6 +231,10 @@ class _Gathering:
             self._rent(job, own, best)
             if not best.offers:
                 self._wait(job, (), f"{len(best.has)} machines for it are there or coming, of {job.resources.nodes}")
+
+    def _best(self, job: JobView, own: Sequence[GangNode]) -> GangRental | None:
+        found = (self._completed(job, own, site) for site in self._sites(job, own))
+        return min((one for one in found if one is not None), key=lambda one: one.rank, default=None)
 
     def let_wait(self, job: JobView) -> None:
         """Others come first. What it has it keeps: there is hardly anything, of a job so far back."""
@@ -378,6 +382,7 @@ class _Gathering:
             return GangRental(site, (), tuple(counts), sum(node.price_per_hour.micros for node in counts))
         hosts = {one.host for one in own if one.host}
         there = [one for one in self._by_site.get(site, ()) if self._suits(job, one) and one.host not in hosts]
+        there.sort(key=lambda one: one.key in job.avoided_offers)
         if self._order is not None and job.job_id not in self._awaiting:  # what others have left comes as it did
             there = self._order.of(job, there)
         hosts_of = (self._host_of.get(one.node_id, "") for one in counts)
@@ -411,6 +416,8 @@ class _Gathering:
             return
         count = len(best.offers)
         what = f"rents {count} machines at once" if count > 1 else "rents the machine that is missing"
+        if any(one.key in job.avoided_offers for one in best.offers):
+            why = f"{why}, though it failed to come before: there are no others"
         if self._order is not None and any(one.provider == JOINED for one in best.offers):
             why = f"{why}; of hosts that are alike by the ranker {self._order.ranker}"
         claim = ProvisionGang(job.job_id, best.offers, f"{what}{why}", versions_of(job), chosen_by=best.chosen_by)
@@ -484,7 +491,8 @@ class _Gathering:
             and offer_fits(job.resources, offer)
             and is_for(job, offer)
             and (job.resources.base_image is None or self._networked[offer.provider, offer.tier].takes_images)
-            and offer.key not in job.avoided_offers | job.unreached_offers
+            and offer.key not in job.unreached_offers
+            and (offer.key not in job.avoided_offers or job.job_id in self._again)
             and self._kept_hosts.get(offer.host, job.job_id) == job.job_id
             and self._is_left(job, offer)
         )

@@ -70,6 +70,28 @@ def test_one_host_is_not_enough_and_is_left_to_others() -> None:
     assert gathered.waiting["job_g"].startswith("waits for 2 machines with 1 x GPU each, on one private network")
 
 
+def test_one_that_failed_it_lately_is_passed_over_as_long_as_there_are_others() -> None:
+    """A pool of two hosts of which one was slow to come is no reason to wait: it is tried again."""
+    hosts = of_host("a"), of_host("b"), of_host("c")
+    failed = gang(avoided_offers=frozenset({hosts[0].key}))
+    assert rented(gather(seen(jobs=[failed], offers=hosts), ())) == ["b-1", "c-1"]
+    again = gather(seen(jobs=[failed], offers=hosts[:2]), ())
+    assert rented(again) == ["b-1", "a-1"]
+    (claim,) = again.claims
+    assert claim.reason == "rents 2 machines at once, though it failed to come before: there are no others"
+    dearer = gather(seen(jobs=[failed], offers=(*hosts[:2], in_cloud())), ())
+    assert rented(dearer) == ["vm-east", "vm-east"], (
+        "as a job on one machine takes what is dearer and has not failed it"
+    )
+
+
+def test_one_whose_provider_failed_in_passing_is_left_for_a_while() -> None:
+    hosts = of_host("a"), of_host("b")
+    failed = gang(avoided_offers=frozenset({hosts[1].key}), unreached_offers=frozenset({hosts[0].key}))
+    gathered = gather(seen(jobs=[failed], offers=hosts), ())
+    assert gathered.claims == () and "waits for 2 machines" in gathered.waiting["job_g"]
+
+
 def test_machines_of_a_marketplace_do_not_reach_each_other_and_that_is_said() -> None:
     ask = replace(offer("ask", Tier.MARKETPLACE, "0.5"), provider="market")
     gathered = gather(seen(jobs=[gang()], offers=(ask,)), ())

@@ -21,24 +21,27 @@ _CREATES: dict[str, Json] = {
     "one is refused by an admission webhook": {"kind": "denied"},
     "one pod is never scheduled": {"kind": "never_ready"},
 }
-_TAKEN: dict[str, dict[str, str]] = {
+_BEGINS: dict[str, tuple[str, dict[str, Json]]] = {
+    "lambda": ("launch", _LAUNCHES),
+    "kubernetes": ("create_jobs", _CREATES),
+}
+_LOST: dict[str, dict[str, str]] = {
     "lambda": {"one is preempted, and still listed": "preempt", "one is unhealthy": "unhealthy"},
     "kubernetes": {"one pod is evicted": "evict", "one pod is preempted": "preempt_pod", "one is killed": "kill"},
+    "joined": {"one is killed": "kill", "the program of one's host is updated": "restart_program"},
+    "slurm": {"one is killed": "kill"},
 }
 
 
-def gang_rows(company: str) -> Iterator[Row]:
-    """None for who has no private network."""
-    begins = {"lambda": ("launch", _LAUNCHES), "kubernetes": ("create_jobs", _CREATES)}
-    if company not in begins:
-        return
-    op, faults = begins[company]
+def gang_rows(place: str) -> Iterator[Row]:
+    """None where there is no private network."""
+    op, faults = _BEGINS.get(place, ("", {}))
     for name, fault in faults.items():
-        yield _row(company, name, {"op": op, **fault})
-    for name, action in _TAKEN[company].items():
+        yield _row(place, name, {"op": op, **fault})
+    for name, action in _LOST.get(place, {}).items():
         body = {"notice_ms": 0} if action == "preempt" else {}
-        yield _row(company, name, action=(action, body), moment=Moment.RUNNING)
+        yield _row(place, name, action=(action, body), moment=Moment.RUNNING)
 
 
-def _row(company: str, name: str, *faults: Json, **fields: Any) -> Row:
-    return Row(company, "own", f"of two machines {name}", faults, nodes=2, **fields)
+def _row(place: str, name: str, *faults: Json, **fields: Any) -> Row:
+    return Row(place, "own", f"of two machines {name}", faults, nodes=2, **fields)

@@ -44,7 +44,7 @@ def matrix(places: Iterable[str] = PLACES) -> list[Row]:
 
 def _of_place(place: str) -> list[Row]:
     if place not in COMPANIES:
-        return list(joined_rows() if place == "joined" else slurm_rows())
+        return [*(joined_rows() if place == "joined" else slurm_rows()), *gang_rows(place)]
     return [*_generic(place), *_own(place), *outages(place)]
 
 

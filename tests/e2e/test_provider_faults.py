@@ -32,6 +32,8 @@ ROWS = (
     *(f"{company} own: another installation on the account" for company in COMPANIES if company != "kubernetes"),
     "kubernetes own: its pod is preempted",
     "joined own: its host's program is killed, and comes back",
+    "lambda own: of two machines one is preempted, and still listed",
+    "kubernetes own: of two machines one pod is evicted",
 )
 MORE_ROWS = (
     "modal own: INTERNAL_FAILURE, exit code 0",
@@ -42,6 +44,9 @@ MORE_ROWS = (
     "lambda own: another machine than was rented: a GPU computes wrongly",
     "lambda own: down for minutes",
     "runpod own: a pod that never exists",
+    "lambda own: of two machines one has no capacity after all",
+    "kubernetes own: of two machines one is refused by an admission webhook",
+    "joined own: of two machines one is killed",
 )  # of a sweep
 LONG_STEPS = 320  # longer than a job may stay serverless here
 

@@ -48,7 +48,7 @@ from app.core.topology import Domain, Seats, SwitchRule, choose, spread
 MOST_PLACED = 100  # jobs that machines are looked for in one decision: who comes after them comes in the next
 MOST_NODES = 64  # of one job, whatever its row says
 RESERVE_AFTER_MS = 300_000  # that a job has waited, after which own hosts are kept for it
-_KEEPS_MS = 120_000  # that a job which is to be begun again keeps its machines for
+_KEEPS_MS = 120_000  # that a job which is to be begun again, or of which one did not come, keeps its machines for
 _COMING = frozenset({NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN})
 _FREES = "not all machines of its job can be had"
 
@@ -223,7 +223,8 @@ class _Gathering:
             self._again.add(job.job_id)
             best = self._best(job, own)
         if best is None:
-            self._wait(job, own, _FREED if job.job_id in self._awaiting else self._why_not(job))
+            lets_go = () if self._is_listed_soon(job, own) else own
+            self._wait(job, lets_go, _FREED if job.job_id in self._awaiting else self._why_not(job))
             self._reserve(job)
             if not own:
                 self._lacking.append(job)
@@ -235,6 +236,15 @@ class _Gathering:
     def _best(self, job: JobView, own: Sequence[GangNode]) -> GangRental | None:
         found = (self._completed(job, own, site) for site in self._sites(job, own))
         return min((one for one in found if one is not None), key=lambda one: one.rank, default=None)
+
+    def _is_listed_soon(self, job: JobView, own: Sequence[GangNode]) -> bool:
+        """Whether a machine has just failed to come, and its others are kept for a little while: what failed is on no
+        list until the next one is read. Not where it could have all of them elsewhere."""
+        until_ms = job.not_before_ms + _KEEPS_MS
+        if not own or not job.avoided_offers or until_ms <= self._seen.now_ms or self._best(job, ()) is not None:
+            return False
+        self._wakes.append(until_ms)
+        return True
 
     def let_wait(self, job: JobView) -> None:
         """Others come first. What it has it keeps: there is hardly anything, of a job so far back."""

@@ -283,6 +283,22 @@ def test_without_such_jobs_nothing_is_changed() -> None:
     assert gather(world, ()).snapshot is world
 
 
+def test_where_one_has_just_failed_to_come_the_others_are_kept_until_it_is_listed_again() -> None:
+    """Fifteen machines are not given back, and booted anew, for one that is on no list for a minute."""
+    its = [GangNode("node_a", "job_g", "a/A100")]
+    failed = gang(avoided_offers=frozenset({of_host("b").key}), not_before_ms=NOW_MS - 30_000)
+    world = seen(jobs=[failed], nodes=[machine("node_a")], offers=())
+    gathered = gather(world, its)
+    assert (gathered.claims, gathered.given_up) == ((), frozenset())
+    assert gathered.waiting["job_g"].startswith("waits for 2 machines") and gathered.snapshot.nodes == ()
+    assert gathered.wake_at_ms == NOW_MS + 90_000
+    assert rented(gather(replace(world, offers=(of_host("b"),)), its)) == ["b-1"], "it is listed again"
+    elsewhere = gather(replace(world, offers=(in_cloud(),)), its)
+    assert {type(one) for one in elsewhere.claims} == {Release}, "it could have both in a cloud"
+    late = replace(failed, not_before_ms=NOW_MS - 120_000)
+    assert {type(one) for one in gather(replace(world, jobs=(late,)), its).claims} == {Release}
+
+
 _HOSTS = st.lists(st.sampled_from("abcdef"), max_size=6, unique=True)
 
 

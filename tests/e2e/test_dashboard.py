@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page
 
 import allpass
 from allpass.errors import Conflict
+from allpass.wire.plan import PlanRequest
 from tests.e2e import browser as browsing
 from tests.e2e.browser import Visitor
 from tests.e2e.service import Service, until
@@ -323,6 +324,29 @@ def test_a_fine_tuning_is_planned_and_submitted(visit: Visitor, service: Service
     assert (found.name, found.parameters["batch_size"], found.max_cost) == ("sums", 8, 5_000_000)
     assert page.evaluate("window.hurt") is None
     service.client.cancel_job(found.id)
+
+
+def test_a_plan_says_where_several_machines_would_be_and_what_the_network_takes(
+    visit: Visitor, service: Service
+) -> None:
+    """As `allpass plan --nodes 2` does; the command to submit it has as many machines. A number that is none is told
+    at its field."""
+    page = visit.sign_in(browsing.key_of(service))
+    visit.see("#/plan?model=HuggingFaceTB/SmolLM2-135M&batch=8&sequence=512&nodes=2")
+    table = page.get_by_role("group", name="Several machines")
+    browsing.expect(table).to_contain_text("2 \u00d7 ")
+    browsing.expect(table).to_contain_text("Gbit/s, assumed")
+    asked = PlanRequest(model="HuggingFaceTB/SmolLM2-135M", batch=8, sequence=512, nodes=2)
+    found = service.client.plan(asked)
+    browsing.expect(table.locator("tbody tr")).to_have_count(min(20, len(found.machines)))
+    assert found.chosen_machines is not None
+    browsing.expect(table.locator(".chosen-row")).to_contain_text(found.machines[found.chosen_machines].provider)
+    browsing.expect(page.get_by_title("Copy the command").last).to_contain_text("--nodes 2")
+    assert visit.accessible() == []
+    assert visit.overflow() == []
+    page.get_by_label("Machines", exact=True).fill("65")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    browsing.expect(page.locator(".plan-form .field-note.bad")).to_contain_text("nodes")
 
 
 def test_policies_are_simulated(visit: Visitor, service: Service, tmp_path: Path) -> None:

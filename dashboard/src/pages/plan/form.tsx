@@ -30,6 +30,7 @@ export function PlanForm({ given, config, wrong, ask }: PlanFormProps) {
         <div><TextField numeric label="Batch" hint="sequences in a step, over all GPUs" value={fields.batch} set={set("batch")} wrong={told("batch")} /></div>
         <div><TextField numeric label="Sequence" hint="tokens in each" value={fields.sequence} set={set("sequence")} wrong={told("sequence")} /></div>
         <div><TextField numeric label="Steps" placeholder="1000" hint="in all" value={fields.steps} set={set("steps")} wrong={told("steps")} /></div>
+        <div><TextField numeric label="Machines" placeholder="as few as it takes" hint="at once" value={fields.nodes} set={set("nodes")} wrong={told("nodes")} /></div>
         <div><TextField label="Deadline" placeholder="none" hint="6h, 90m, or an instant" value={fields.deadline} set={set("deadline")} wrong={told("deadline")} /></div>
       </div>
       <Training {...shared} open={TRAINED.some((name) => wrong[name])} recompute={(checkpointing) => setFields({ ...fields, checkpointing })} />

@@ -16,7 +16,7 @@ import type { Plan } from "./shapes";
 import { SubmitForm } from "./submit-form";
 import "./plan.css";
 
-const OF_FIELDS = new Set(["model", "config", "method", "batch", "sequence", "precision", "optimizer", "rank", "steps", "soft_deadline", "loss", "checkpointing"]);
+const OF_FIELDS = new Set(["model", "config", "method", "batch", "sequence", "precision", "optimizer", "rank", "steps", "nodes", "soft_deadline", "loss", "checkpointing"]);
 
 export function PlanPage() {
   const fields = fieldsOf(route.value.query);

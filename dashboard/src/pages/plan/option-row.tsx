@@ -20,12 +20,12 @@ export function OptionRow({ option, chosen, tiers }: { option: PlanOption; chose
   );
 }
 
-function stepTime(ms: number): string {
+export function stepTime(ms: number): string {
   return ms < 1000 ? `${Math.round(ms)} ms` : ms < 60_000 ? `${(ms / 1000).toFixed(1)} s` : duration(ms);
 }
 
 /** What is expected, its bounds as a lighter band, and where the GPU ends. */
-function MemoryBar({ option }: { option: PlanOption }) {
+export function MemoryBar({ option }: { option: Pick<PlanOption, "process" | "gpu_memory_bytes" | "verdict" | "peak_in"> }) {
   const { process, gpu_memory_bytes, verdict, peak_in } = option;
   const bar = barOf(process, gpu_memory_bytes);
   const words = `${bytes(process.expected)} of ${bytes(gpu_memory_bytes)}`;

@@ -2,7 +2,7 @@
 
 import type { TierName } from "../../api/jobs";
 import { plural } from "../../format";
-import type { MemoryRange, PlanLayout, PlanOffer, PlanOption } from "./shapes";
+import type { MemoryRange, PlanLayout, PlanMachines, PlanOffer, PlanOption } from "./shapes";
 
 /** The best of each tier: the service has them in that order. */
 export function bestOf(offers: readonly PlanOffer[], tier: TierName): PlanOffer | null {
@@ -45,6 +45,27 @@ const SOURCES: Record<string, string> = { measured: "measured", scaled: "from a 
 
 export function sourceInWords(option: Pick<PlanOption, "step_source">): string {
   return option.step_source ? SOURCES[option.step_source] ?? option.step_source : "";
+}
+
+/** "as measured there" of a network, which nobody may have measured. */
+const NETWORKS: Record<PlanMachines["network"]["source"], string> = { measured: "measured there", stated: "stated", assumed: "assumed" };
+
+export function networkInWords({ network }: Pick<PlanMachines, "network">): string {
+  return `${Number((network.bits_per_s / 1e9).toPrecision(3))} Gbit/s, ${NETWORKS[network.source]}`;
+}
+
+export function siteInWords({ tier, provider, site }: Pick<PlanMachines, "tier" | "provider" | "site">): string {
+  return tier === "own" && site ? `pool ${site}` : `${provider} ${site}`.trim();
+}
+
+const MOST_SWITCHES = 8;
+
+/** "4 under leaf-1 in r1, 2 under leaf-2"; empty where nobody says under which they are. */
+export function switchesInWords(switches: PlanMachines["switches"]): string {
+  const named = switches.slice(0, MOST_SWITCHES).map((one) => `${one.machines} under ${one.switch || "one that nobody says"}${one.rack && ` in ${one.rack}`}`);
+  const rest = switches.slice(MOST_SWITCHES);
+  if (rest.length) named.push(`${rest.reduce((sum, one) => sum + one.machines, 0)} under ${rest.length} others`);
+  return named.join(", ");
 }
 
 /** 8.03 billion parameters are "8.0 B". */

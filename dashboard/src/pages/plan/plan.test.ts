@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { barOf, bestOf, layoutInWords, parted, size } from "./options";
+import { barOf, bestOf, layoutInWords, networkInWords, parted, siteInWords, size, switchesInWords } from "./options";
 import { changed, commandOf, fieldsOf, inAddress, isWhole, requestOf, USUAL } from "./request";
 import type { PlanOffer, PlanOption } from "./shapes";
 
@@ -17,6 +17,13 @@ describe("the question", () => {
     expect(request.body).toMatchObject({ model: "llama-3-8b", batch: 16, sequence: 2048, rank: 8, soft_deadline: "6h" });
     expect(request.body).not.toHaveProperty("steps");
     expect(isWhole(request)).toBe(true);
+  });
+  it("is asked of so many machines, or of as few as it takes", () => {
+    expect(requestOf({ ...asked, nodes: "4" }, "").body).toMatchObject({ nodes: 4 });
+    expect(requestOf(asked, "").body).not.toHaveProperty("nodes");
+    expect(requestOf({ ...asked, nodes: "-1" }, "").wrong).toHaveProperty("nodes");
+    expect(commandOf({ ...asked, nodes: "4" }, "")).toContain("--nodes 4");
+    expect(fieldsOf(new URLSearchParams("model=llama-3-8b&nodes=4")).nodes).toBe("4");
   });
   it("has no rank without adapters", () => {
     expect(requestOf({ ...asked, method: "full", rank: "8" }, "").body).not.toHaveProperty("rank");
@@ -62,6 +69,16 @@ describe("the answer", () => {
     const option = (verdict: string) => ({ verdict }) as PlanOption;
     const { hold, small } = parted([option("fits"), option("no"), option("tight")]);
     expect([hold.map(([, at]) => at), small.map(([, at]) => at)]).toEqual([[0, 2], [1]]);
+  });
+  it("says of several machines where they are and what they wait for", () => {
+    expect(siteInWords({ tier: "own", provider: "joined", site: "lab" })).toBe("pool lab");
+    expect(siteInWords({ tier: "conventional", provider: "lambda", site: "us-west-1" })).toBe("lambda us-west-1");
+    const network = { bits_per_s: 9_876_543_210, source: "measured" as const, exchange_ms: 12, is_slow: false };
+    expect(networkInWords({ network })).toBe("9.88 Gbit/s, measured there");
+    expect(switchesInWords([{ rack: "r1", switch: "leaf-1", machines: 4 }, { rack: "", switch: "", machines: 2 }])).toBe("4 under leaf-1 in r1, 2 under one that nobody says");
+    expect(switchesInWords([])).toBe("");
+    const many = Array.from({ length: 10 }, (_, at) => ({ rack: "", switch: `s${at}`, machines: 2 }));
+    expect(switchesInWords(many)).toMatch(/2 under s7, 4 under 2 others$/);
   });
   it("says how large a model is", () => {
     expect([size(8.03e9), size(70e9), size(135e6)]).toEqual(["8.0 B", "70 B", "135 M"]);

@@ -26,6 +26,12 @@ describe("a fine-tuning", () => {
     expect(bodyOf(planned, '{"hidden_size": 8}', wishes, data)).toMatchObject({ model: "me/mine", config: { hidden_size: 8 } });
     expect(modelOf(planned, "", wishes)).toBe(MODEL);
   });
+  it("is of several machines where so many are planned", () => {
+    expect(bodyOf({ ...planned, nodes: "2" }, "", { ...NO_WISHES, max_cost: "5" }, data)).toMatchObject({ template: { caps: { max_cost_usd: 5 }, nodes: 2 } });
+    expect(commandOf({ ...planned, nodes: "2" }, "", NO_WISHES, "rows.jsonl")).toContain("--nodes 2");
+    expect(bodyOf({ ...planned, nodes: "1" }, "", NO_WISHES, data)).not.toHaveProperty("template");
+    expect(fieldAbout("template.nodes")).toBe("nodes");
+  });
   it("calls full fine-tunings in mixed precision autocast", () => {
     expect(bodyOf({ ...planned, method: "full", precision: "amp_bf16" }, "", NO_WISHES, data)).toMatchObject({ settings: { precision: "autocast" } });
   });

@@ -71,6 +71,7 @@ export function bodyOf(fields: Fields, config: string, wishes: Wishes, data: Dat
   const max_cost_usd = dollars(wishes.max_cost);
   const max_duration_s = wishes.max_duration.trim() ? seconds(wishes.max_duration) : null;
   const caps = { ...(max_cost_usd !== null && { max_cost_usd }), ...(max_duration_s !== null && { max_duration_s }) };
+  const template = { ...(Object.keys(caps).length && { caps }), ...(isSeveral(fields) && { nodes: Number(fields.nodes) }) };
   return {
     data: { sha256: data.sha256, name: data.name },
     model: modelOf(fields, config, wishes),
@@ -78,10 +79,14 @@ export function bodyOf(fields: Fields, config: string, wishes: Wishes, data: Dat
     settings: settingsOf(fields, wishes),
     ...(config.trim() && { config: JSON.parse(config) as unknown }),
     ...(wishes.held_out.trim() && { held_out: Number(wishes.held_out) }),
-    ...(Object.keys(caps).length && { template: { caps } }),
+    ...(Object.keys(template).length && { template }),
     ...(wishes.name.trim() && { name: wishes.name.trim() }),
     ...(wishes.deadline.trim() && { soft_deadline: wishes.deadline.trim() }),
   };
+}
+
+function isSeveral(fields: Fields): boolean {
+  return Number(fields.nodes) > 1;
 }
 
 /** What is as usual is left to the recipe: then a GPU without bf16 trains in fp16. */
@@ -102,7 +107,7 @@ function settingsOf(fields: Fields, wishes: Wishes): Record<string, unknown> {
 export function commandOf(fields: Fields, config: string, wishes: Wishes, file: string): string {
   const precision = fields.precision === "bf16" ? "" : PRECISIONS[fields.precision] ?? "";
   const options: [string, string, string][] = [
-    ["--method", fields.method, "lora"], ["--batch", fields.batch, ""], ["--seq", fields.sequence, ""], ["--steps", fields.steps, ""], ["--epochs", wishes.epochs, ""],
+    ["--method", fields.method, "lora"], ["--batch", fields.batch, ""], ["--seq", fields.sequence, ""], ["--steps", fields.steps, ""], ["--nodes", isSeveral(fields) ? fields.nodes : "", ""], ["--epochs", wishes.epochs, ""],
     ["--rank", hasAdapters(fields.method) ? fields.rank : "", ""], ["--precision", precision, ""], ["--optimizer", fields.optimizer, "adamw"], ["--held-out", wishes.held_out, ""],
     ["--set", fields.checkpointing ? "checkpointing=true" : "", ""], ["--name", wishes.name, ""], ["--deadline", wishes.deadline, ""],
     ["--max-cost", wishes.max_cost.replace(/^\s*\$/, ""), ""], ["--max-duration", wishes.max_duration, ""],
@@ -116,7 +121,7 @@ export function fieldAbout(param: string | null): keyof Wrong | null {
   const names: Record<string, keyof Wrong> = {
     data: "data", model: "model", config: "config", method: "method", held_out: "held_out", name: "name", soft_deadline: "deadline",
     "settings.batch_size": "batch", "settings.sequence_length": "sequence", "settings.steps": "steps", "settings.epochs": "epochs", "settings.lora_rank": "rank",
-    "settings.precision": "precision", "settings.optimizer": "optimizer", "template.caps.max_cost_usd": "max_cost", "template.caps.max_duration_s": "max_duration",
+    "settings.precision": "precision", "settings.optimizer": "optimizer", "template.caps.max_cost_usd": "max_cost", "template.caps.max_duration_s": "max_duration", nodes: "nodes", "template.nodes": "nodes",
   };
   if (param === null) return null;
   return names[param] ?? names[param.split(".")[0]!] ?? null;

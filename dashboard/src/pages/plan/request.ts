@@ -11,13 +11,14 @@ export interface Fields {
   optimizer: string;
   rank: string;
   steps: string;
+  nodes: string;
   deadline: string;
   loss: string;
   checkpointing: boolean;
 }
 
 export const USUAL: Fields = {
-  model: "", method: "lora", batch: "16", sequence: "2048", precision: "bf16", optimizer: "adamw", rank: "", steps: "", deadline: "", loss: "full", checkpointing: false,
+  model: "", method: "lora", batch: "16", sequence: "2048", precision: "bf16", optimizer: "adamw", rank: "", steps: "", nodes: "", deadline: "", loss: "full", checkpointing: false,
 };
 
 export const CHOICES = {
@@ -34,7 +35,7 @@ export const MODELS = [
 ] as const;
 
 type TextName = Exclude<keyof Fields, "checkpointing">;
-const TEXTS = ["model", "method", "batch", "sequence", "precision", "optimizer", "rank", "steps", "deadline", "loss"] as const satisfies readonly TextName[];
+const TEXTS = ["model", "method", "batch", "sequence", "precision", "optimizer", "rank", "steps", "nodes", "deadline", "loss"] as const satisfies readonly TextName[];
 
 export function fieldsOf(query: URLSearchParams): Fields {
   const fields = { ...USUAL, checkpointing: query.get("checkpointing") === "1" };
@@ -49,7 +50,7 @@ export function inAddress(fields: Fields): Record<string, string | null> {
   return found;
 }
 
-const NUMBERS = ["batch", "sequence", "rank", "steps"] as const;
+const NUMBERS = ["batch", "sequence", "rank", "steps", "nodes"] as const;
 
 export interface Request {
   body: Record<string, unknown>;
@@ -94,7 +95,7 @@ export function commandOf(fields: Fields, config: string): string {
   const options: [string, string, string][] = [
     ["--method", fields.method, USUAL.method], ["--batch", fields.batch, ""], ["--seq", fields.sequence, ""], ["--precision", fields.precision, USUAL.precision],
     ["--optimizer", fields.optimizer, USUAL.optimizer], ["--loss", fields.loss, USUAL.loss], ["--rank", hasAdapters(fields.method) ? fields.rank : "", ""],
-    ["--steps", fields.steps, ""], ["--deadline", fields.deadline, ""],
+    ["--steps", fields.steps, ""], ["--nodes", fields.nodes, ""], ["--deadline", fields.deadline, ""],
   ];
   const given = options.filter(([, value, usual]) => value.trim() && value !== usual).map(([name, value]) => ` ${name} ${quoted(value.trim())}`).join("");
   const model = config.trim() ? "--config config.json" : `--model ${quoted(fields.model.trim() || "llama-3-8b")}`;

@@ -5,6 +5,7 @@ import { bytes, count, hourly, plural } from "../../format";
 import { Empty } from "../../parts/empty";
 import { gpus } from "../../parts/place";
 import { href, route } from "../../route";
+import { SeveralMachines } from "./machines";
 import { OptionRow } from "./option-row";
 import { parted, size } from "./options";
 import { changed, fieldsOf, inAddress } from "./request";
@@ -16,13 +17,14 @@ export function Result({ plan }: { plan: Plan }) {
   const shown = all || !hold.length ? [...hold, ...small] : hold;
   return (
     <section aria-label="The plan" class="plan-result">
-      <p class="headline">{plan.reason}</p>
+      <p class="headline">{plan.nodes === null ? plan.reason : plan.machines_reason ?? plan.reason}</p>
       <p class="faint">
         {plan.model}, {size(plan.parameters)} parameters, {plan.method}: a single GPU with {bytes(plan.one_gpu_bytes)} is enough.
         {plan.host_bytes !== null && ` Its machine needs ${bytes(plan.host_bytes)} beside.`} Times and costs are for {plural(plan.steps, "step")}; assumed are {plan.profile}.
       </p>
       {plan.remedies.length > 0 && <Remedies list={plan.remedies} />}
-      {plan.options.length ? <Table rows={shown} chosen={plan.chosen} /> : <Empty title="Nothing is offered right now."><p>As soon as a provider lists an offer, it stands here.</p></Empty>}
+      {plan.machines_reason !== null && <SeveralMachines plan={plan} />}
+      {plan.nodes !== null ? null : plan.options.length ? <Table rows={shown} chosen={plan.chosen} /> : <Empty title="Nothing is offered right now."><p>As soon as a provider lists an offer, it stands here.</p></Empty>}
       {hold.length > 0 && small.length > 0 && <p><button type="button" aria-expanded={all} onClick={() => setAll(!all)}>{all ? "Hide" : "Show"} {count(small.length)} that are too small</button></p>}
     </section>
   );

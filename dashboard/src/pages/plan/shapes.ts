@@ -49,6 +49,31 @@ export interface PlanOption {
   offers: PlanOffer[];
 }
 
+export interface PlanMachines {
+  nodes: number;
+  gpu_type: string;
+  gpu_count: number; // of each machine
+  gpu_memory_bytes: number;
+  provider: string;
+  tier: TierName;
+  site: string;
+  verdict: PlanOption["verdict"];
+  layout: PlanLayout;
+  runs_as: "recipe" | "script";
+  peak_in: string;
+  process: MemoryRange;
+  step_ms: number | null;
+  step_source: PlanOption["step_source"];
+  network: { bits_per_s: number; source: "measured" | "stated" | "assumed"; exchange_ms: number; is_slow: boolean };
+  why_not: string | null;
+  price_per_hour: number | null;
+  duration_ms: number | null;
+  cost: number | null;
+  in_time: boolean | null;
+  switches: { rack: string; switch: string; machines: number }[];
+  entropy: number;
+}
+
 export interface PlanRemedy {
   changes: string[];
   message: string;
@@ -71,4 +96,8 @@ export interface Plan {
   reason: string;
   options: PlanOption[];
   remedies: PlanRemedy[];
+  nodes: number | null; // as it was asked; then `options` is empty
+  machines: PlanMachines[];
+  chosen_machines: number | null;
+  machines_reason: string | null; // null where one machine is enough and no more were asked for
 }

@@ -86,7 +86,7 @@ function Details({ wishes, set, wrong, named }: DetailsProps) {
   );
 }
 
-const ABOVE = ["config", "model", "method", "batch", "sequence", "precision", "optimizer", "rank", "steps", "loss"] as const;
+const ABOVE = ["config", "model", "method", "batch", "sequence", "precision", "optimizer", "rank", "steps", "nodes", "loss"] as const;
 
 /** What is wrong with fields of the plan above, which has to be asked anew with others. */
 function OfPlan({ wrong }: { wrong: Wrong }) {

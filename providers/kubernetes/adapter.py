@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -85,7 +86,11 @@ class KubernetesProvider:
         """
         shape = self._shape_of(request)
         script, body = self._bootstrap(request), job_body(request, shape, self._options)
-        answer = await self._wire.create(self._wire.place(_BATCH, "jobs"), body)
+        try:
+            answer = await self._wire.create(self._wire.place(_BATCH, "jobs"), body)
+        except OutcomeUnknown:
+            await self._give_secret_if_made(request, script)
+            raise
         job, was_there = answer.body() if answer.is_success else None, False
         if answer.said.get("reason") == "AlreadyExists":
             job, was_there = await self._own_job(request.label), True
@@ -211,6 +216,13 @@ class KubernetesProvider:
                 f"kubernetes: job {name} is there and is not ours; delete it, or use another namespace"
             )
         return dict(job)
+
+    async def _give_secret_if_made(self, request: MachineRequest, script: str) -> None:
+        """So that the pod of a job whose answer was lost begins, and does not wait in vain until it is given up."""
+        with suppress(ProviderError):
+            job = await self._wire.get(self._wire.place(_BATCH, "jobs", job_name(request.label)))
+            if job is not None and is_job_of(job, request.label):
+                await self._give_secret(job, secret_body(request, script, job))
 
     async def _give_secret(self, job: dict[str, Any], body: dict[str, Any]) -> bool:
         """Whether it is new. Where it cannot be had, nothing may be left that waits for it."""

@@ -281,6 +281,23 @@ async def test_a_create_that_finds_its_own_job_has_it_looked_up(
     assert len(cluster.items("jobs")) == len(cluster.items("secrets")) == 1
 
 
+async def test_a_job_whose_answer_was_lost_is_given_its_secret_and_begins(
+    cluster: EmulatedCluster, provider: KubernetesProvider
+) -> None:
+    """Without it, its pod would hold a GPU in vain until it is given up. What came of the call is not clear for all
+    that, and a job that was never made is given nothing."""
+    request = await order(provider)
+    cluster.fault(op="create_jobs", kind="drop", when="after")
+    with pytest.raises(errors.OutcomeUnknown):
+        await provider.create(request)
+    await seen(provider, job_name(request.label), MachineStatus.RUNNING)
+    other = await order(provider)
+    cluster.fault(op="create_jobs", kind="error", when="before", args={"status": 500})
+    with pytest.raises(errors.OutcomeUnknown):
+        await provider.create(other)
+    assert cluster.item("secrets", job_name(other.label)) is None
+
+
 async def test_a_job_whose_secret_cannot_be_had_goes_again(
     cluster: EmulatedCluster, provider: KubernetesProvider
 ) -> None:

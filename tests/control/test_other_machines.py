@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from app.control.other_machines import AGAIN_MS
+from app.core.elastic.range_moves import AGAIN_MS
 from app.core.model.job import JobState, PauseReason, Resources
 from app.core.model.node import ProviderTraits, Tier
 from app.db.tables import job_events, jobs, moves, nodes, runs

@@ -521,7 +521,11 @@ class Simulation:
 
     def _lasts_ms(self, run: SimulatedRun, work_ms: int) -> int:
         """How long a run takes for so much work."""
-        return self._time_of(run, work_ms)
+        return self._with_saves_ms(run, self._time_of(run, work_ms))
+
+    def _with_saves_ms(self, _run: SimulatedRun, trained_ms: int) -> int:
+        """The least in which it trains for so long."""
+        return trained_ms
 
     def _work_of(self, run: SimulatedRun, trained_ms: int) -> int:
         """Of time that it trained: work is time on an A100."""

@@ -56,6 +56,14 @@ class MovesOut(Simulation):
         life.outcome.tiers = life.outcome.tiers[:-1]  # it never ran there
         self._leave(life, target)
 
+    def _stop(self, life: Life) -> SimulatedRun:
+        assert life.run is not None
+        ran_ms, before_ms = self._ran_ms(life.run), life.view.done_ms
+        safe_ms = self._saved_before_ms(life, life.run, ran_ms)
+        run = super()._stop(life)
+        run.kept_ms = max(before_ms, safe_ms) if life.task.saves else run.kept_ms  # should it die while it saves
+        return run
+
     def _finish(self, life: Life, run: SimulatedRun) -> None:
         target = run.goes_on_to
         if not run.over and run.view.state == RunState.RUNNING and target is not None and not target.over:
@@ -63,9 +71,11 @@ class MovesOut(Simulation):
         super()._finish(life, run)
 
     def _lose(self, run: SimulatedRun) -> None:
-        target = run.goes_on_to
+        life, target = self._lives[run.view.job_ids[0]], run.goes_on_to
         if target is not None and not target.over and self._boots(target):
-            self._call_off(self._lives[run.view.job_ids[0]], target)
+            self._call_off(life, target)
+        if run.view.state == RunState.STOPPING and run.kept_ms is not None:
+            life.outcome.lost_ms += max(0, life.view.done_ms - run.kept_ms)
         super()._lose(run)
 
     def _boots(self, run: SimulatedRun) -> bool:

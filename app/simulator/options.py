@@ -151,12 +151,6 @@ class Options:
             deadlines=Deadlines.parse(self.deadlines),
             seed=seed,
         )
-        if self.elastic and self.merge_able:
-            raise InvalidInput(
-                f"--elastic: {self.elastic:g} is not played with jobs that may be merged, whose GPUs are those of two; "
-                "leave --merge-able out, or take --elastic 0",
-                param="elastic",
-            )
         if self.gpu_types != "one":
             if self.merge_able:
                 raise InvalidInput(
@@ -169,7 +163,14 @@ class Options:
         tasks = with_classes(tasks, self.bids, seed) if self.bids else tasks
         world = self.world
         tasks = tasks if world == FRIENDLY else with_habits(tasks, world, seed)
-        return with_ranges(tasks, self.elastic, seed) if self.elastic else tasks
+        tasks = with_ranges(tasks, self.elastic, seed) if self.elastic else tasks
+        if self.merge_able and any(task.elastic is not None for task in tasks):
+            raise InvalidInput(
+                "--merge-able: jobs that may be merged are not played with jobs that take ranges of GPUs; take "
+                "--merge-able 0, or --elastic 0 and a trace without max_gpus",
+                param="merge-able",
+            )
+        return tasks
 
     def scenario(self, trace: Trace, seed: int, config: PolicyConfig) -> Scenario:
         """What one seed draws, with moves as in `config`."""

@@ -336,18 +336,7 @@ class WithPools(MovesOut):
         died_ms = self._died_ms.get(run.view.run_id)
         return ran_ms if died_ms is None else max(0, ran_ms - (self._now_ms - died_ms))
 
-    def _stop(self, life: Life) -> SimulatedRun:
-        assert life.run is not None
-        ran_ms, before_ms = self._ran_ms(life.run), life.view.done_ms
-        safe_ms = self._saved_before_ms(life, life.run, ran_ms)
-        run = super()._stop(life)
-        run.kept_ms = max(before_ms, safe_ms) if life.task.saves else run.kept_ms  # should it die while it saves
-        return run
-
     def _lose(self, run: SimulatedRun) -> None:
-        life = self._lives[run.view.job_ids[0]]
-        if run.view.state == RunState.STOPPING and run.kept_ms is not None:
-            life.outcome.lost_ms += max(0, life.view.done_ms - run.kept_ms)
         super()._lose(run)
         self._died_ms.pop(run.view.run_id, None)
 

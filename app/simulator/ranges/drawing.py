@@ -63,8 +63,8 @@ def parallel_speeds(fraction: float, gpus: int, most: int) -> tuple[int, ...]:
 
 def with_ranges(tasks: Iterable[Task], share: float, seed: int) -> tuple[Task, ...]:
     """Such a share of the jobs take ranges: of two shares, whoever does with the smaller does with the larger. From
-    half of what the trace asks for to twice as much, or four or eight times. One that never saves, or asks for more
-    GPUs than a training may change, keeps its number."""
+    half of what the trace asks for to twice as much, or four or eight times. One that never saves, asks for more
+    GPUs than a training may change, or states a range itself, keeps what it asks for."""
     chance = random.Random(f"{seed} ranges")  # noqa: S311 - a simulation
     return tuple(_ranged(task, chance, share) for task in tasks)
 
@@ -73,7 +73,7 @@ def _ranged(task: Task, chance: random.Random, share: float) -> Task:
     is_range = chance.random() < share
     fraction, times = chance.uniform(*_PARALLEL), chance.choice(_SIZES)
     stated, error = chance.random() < _STATED_SHARE, chance.gauss(0, _ERROR)
-    if not is_range or not task.saves or task.gpus > MOST_GPUS:
+    if not is_range or not task.saves or task.gpus > MOST_GPUS or task.elastic is not None:
         return task
     least, most = max(1, task.gpus // 2), min(MOST_GPUS, times * task.gpus)
     thought = min(1.0, max(0.0, fraction + error))

@@ -202,12 +202,13 @@ class WithRanges(MovesOut):
             self._board.put_node(self._cloud.hold(node_id, more))
         self.seen.resizes += 1
         ran_ms = self._ran_ms(run)
-        stay.wanted, stay.turned_ms = gpus, ran_ms + self._resize_ms
-        stay.course.change(self._trained_ms(run, ran_ms), self._resize_ms, one.speed(gpus))
+        trained_ms = self._trained_ms(run, ran_ms)
+        stay.wanted, stay.turned_ms = gpus, self._with_saves_ms(run, trained_ms + self._resize_ms)
+        stay.course.change(trained_ms, self._resize_ms, one.speed(gpus))
         self._board.put_job(self._shown(life))
-        self._at(self._now_ms + self._resize_ms, partial(self._resized, life, run))
-        left_ms = life.work_ms - life.view.done_ms
-        self._at(self._now_ms - ran_ms + self._lasts_ms(run, left_ms), lambda: self._finish(life, run))
+        begun_ms, left_ms = self._now_ms - ran_ms, life.work_ms - life.view.done_ms
+        self._at(max(self._now_ms, begun_ms + stay.turned_ms), partial(self._resized, life, run))
+        self._at(max(self._now_ms, begun_ms + self._lasts_ms(run, left_ms)), lambda: self._finish(life, run))
 
     def _resized(self, life: Life, run: SimulatedRun) -> None:
         stay = self._stays.get(run.view.run_id)

@@ -178,8 +178,8 @@ class RoughSimulation(Simulation):
     def _trained_ms(self, run: SimulatedRun, ran_ms: int) -> int:
         return self._rhythm_of(run).worked_ms(ran_ms)
 
-    def _lasts_ms(self, run: SimulatedRun, work_ms: int) -> int:
-        return self._rhythm_of(run).lasts_ms(self._time_of(run, work_ms))
+    def _with_saves_ms(self, run: SimulatedRun, trained_ms: int) -> int:
+        return self._rhythm_of(run).lasts_ms(trained_ms)
 
     def _safe_ms(self, run: SimulatedRun, ran_ms: int) -> int:
         """The work up to its last save."""

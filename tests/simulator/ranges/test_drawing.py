@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,8 @@ from app.simulator.options import Options
 from app.simulator.ranges.drawing import TaskRange, parallel_speeds, with_ranges
 from app.simulator.running import simulate
 from app.simulator.traces.generating import generate
+from app.simulator.traces.job import Trace, TraceJob, check_jobs
+from app.simulator.traces.reading import read_trace, text_of, write_trace
 from tests.simulator.scenarios import task
 
 
@@ -100,3 +103,53 @@ def test_figures_are_there_only_where_there_are_ranges() -> None:
     }
     assert set(with_) - set(without) == beside
     assert with_["range_gpu_hours"] > 0
+
+
+# Stated by a trace
+
+STATED = "job_id,submit_time_s,duration_s,num_gpus,max_gpus,parallel\na,0,100,2,4,0.5\nb,0,100,1,,\nc,0,9,1,2,\n"
+
+
+def test_a_trace_may_state_ranges(tmp_path: Path) -> None:
+    """They begin with what they ask for, and are written as they were read. By default each job has one GPU."""
+    path = tmp_path / "jobs.csv"
+    path.write_text(STATED)
+    trace = read_trace(path)
+    assert trace.has_ranges
+    write_trace(trace, tmp_path / "again.csv")
+    assert read_trace(tmp_path / "again.csv").jobs == trace.jobs
+    tasks = {one.job_id: one.elastic for one in Options().having("gpus", "trace").tasks(trace, 0)}
+    assert tasks == {
+        "a": TaskRange(2, 4, parallel_speeds(0.5, 2, 4)),
+        "b": None,
+        "c": TaskRange(1, 2, parallel_speeds(0.9, 1, 2)),
+    }
+    asked = Options().having("gpus", "trace")
+    assert asked.having("elastic", "1").tasks(trace, 0)[0].elastic == tasks["a"]
+    assert not any(one.elastic for one in Options().tasks(trace, 0))
+    with pytest.raises(InvalidInput, match="max_gpus"):
+        simulate(trace, ["clairvoyant"], asked)
+    assert simulate(trace, ["allpass"], asked)["policies"]["allpass"]["range_gpu_hours"] > 0
+
+
+def test_a_trace_without_ranges_is_written_as_ever(tmp_path: Path) -> None:
+    assert "max_gpus" not in text_of(generate("seren", 3, 0))
+
+
+@pytest.mark.parametrize(
+    ("cells", "column"), [("2,1,", "max_gpus"), ("1,9,", "max_gpus"), ("1,x,", "max_gpus"), ("1,2,1.5", "parallel")]
+)
+def test_what_is_wrong_with_a_range_is_told(tmp_path: Path, cells: str, column: str) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(f"job_id,submit_time_s,duration_s,num_gpus,max_gpus,parallel\na,0,100,{cells}\n")
+    with pytest.raises(InvalidInput, match=f"line 2, column {column}"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("most", "parallel", "name"), [(1, 0.9, "most_gpus"), (9, 0.9, "most_gpus"), (4, 2, "parallel")]
+)
+def test_jobs_of_a_program_are_checked(most: int, parallel: float, name: str) -> None:
+    job = TraceJob("a", 0, 10, 2, most_gpus=most, parallel=parallel)
+    with pytest.raises(InvalidInput, match=name):
+        check_jobs(Trace.of("own", [job]))

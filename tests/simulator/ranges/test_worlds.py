@@ -35,6 +35,7 @@ from app.simulator.worlds.known import FRIENDLY, WORLDS
 from tests.simulator.scenarios import NO_LIMIT, config
 
 MOST_DECISIONS = 60_000
+CLOUDS = SimulatedMarket({tier: flat(FRIENDLY.of(tier).usd) for tier in RENTED_TIERS})
 
 
 @dataclass(slots=True)
@@ -92,14 +93,14 @@ def watched(kind: type[Simulation], books: Books) -> type[Simulation]:
 
 
 def drawn_task(chance: random.Random, number: int, *, all_ranges: bool) -> Task:
-    work_ms, submit_ms = round(1000 * 10 ** chance.uniform(1.3, 4.3)), chance.randint(0, 7_200_000)
+    work_ms, submit_ms = round(1000 * 10 ** chance.uniform(1.3, 4.6)), chance.randint(0, 3_600_000)
     gpus = chance.choice((1, 1, 2, 4, 8))
     least = chance.randint(1, gpus)
     most = chance.randint(max(least, 1), 8)
     curve = parallel_speeds(chance.uniform(0, 1), gpus, 8)
     if chance.random() < 0.2:  # nobody's law
         curve = tuple(chance.randint(50, 6_000) for _ in range(8))
-    stated = tuple(max(1, round(one * chance.uniform(0.5, 2))) for one in curve) if chance.random() < 0.5 else ()
+    stated = tuple(max(1, round(one * chance.uniform(0.5, 2))) for one in curve) if chance.random() < 0.7 else ()
     elastic = TaskRange(least, most, curve, stated) if all_ranges or chance.random() < 0.6 else None
     knows = chance.random()
     return Task(
@@ -107,10 +108,10 @@ def drawn_task(chance: random.Random, number: int, *, all_ranges: bool) -> Task:
         submit_ms,
         work_ms,
         gpus,
-        submit_ms + round(work_ms * chance.choice((0.01, 0.5, 1.2, 10))),
+        submit_ms + round(work_ms * chance.choice((0.01, 0.4, 0.7, 0.9, 1.2, 10))),
         predicted_ms=round(work_ms * chance.choice((0.2, 1, 5))) if knows < 0.8 else None,
         known_after_ms=0 if knows < 0.4 else 60_000,
-        refined=knows < 0.2,
+        refined=knows < 0.3,
         kind="interactive" if chance.random() < 0.2 else "batch",
         elastic=elastic,
         project=chance.choice(("red", "blue")),
@@ -118,16 +119,20 @@ def drawn_task(chance: random.Random, number: int, *, all_ranges: bool) -> Task:
 
 
 def drawn_scenario(seed: int, world_name: str) -> tuple[Scenario, PolicyConfig]:
-    chance = random.Random(f"{seed} range worlds")  # noqa: S311 - a test
+    chance = random.Random(f"{seed} range worlds")
     all_ranges = chance.random() < 0.3
     tasks = [drawn_task(chance, number, all_ranges=all_ranges) for number in range(chance.randint(2, 12))]
     world = WORLDS[world_name].having({"resize_s": chance.choice((0.0, 1.0, 10.0, 400.0))})
-    own = read_pools(chance.choice(("none", "4xA100", "8xA100", "2x8xA100@0.3", "2xA100+8xA100")))
+    is_alone = chance.random() < 0.3  # nothing is rented
+    pools = (
+        ("8xA100", "2x8xA100") if is_alone else ("none", "none", "4xA100", "8xA100", "2x8xA100@0.3", "2xA100+8xA100")
+    )
+    own = read_pools(chance.choice(pools))
     if own is not None and chance.random() < 0.5:
         own = with_events(chance, own)
     lives = {tier: chance.choice((600.0, 7_200.0)) for tier in RENTED_TIERS if chance.random() < 0.3}
     on = SimulatedMarket(
-        {tier: flat(FRIENDLY.of(tier).usd) for tier in RENTED_TIERS},
+        {} if is_alone else {tier: flat(FRIENDLY.of(tier).usd) for tier in RENTED_TIERS},
         startups={tier: StartUp(FRIENDLY.of(tier).startup_mean_s, 1.0) for tier in RENTED_TIERS},
         mean_life_s=lives,
     )
@@ -153,15 +158,16 @@ def with_events(chance: random.Random, own: OwnMachines) -> OwnMachines:
     """The first host is unplugged or drained, and returns."""
     at_ms, host = chance.randint(60_000, 7_200_000), own.hosts[0].host_id
     what = chance.choice(("unplug", "drain"))
-    event = HostEvent(at_ms, host, what, within_ms=chance.choice((10_000, 600_000)))  # type: ignore[arg-type] # one of both
-    back = HostEvent(at_ms + chance.choice((5_000, 1_800_000)), host, "join")
+    within_ms = chance.choice((10_000, 600_000))
+    event = HostEvent(at_ms, host, what, within_ms)  # type: ignore[arg-type] # one of both
+    back = HostEvent(at_ms + within_ms + chance.choice((5_000, 1_800_000)), host, "join")
     return OwnMachines(own.pools, own.hosts, tuple(sorted((*own.events, event, back), key=lambda one: one.at_ms)))
 
 
 def play(seed: int, world_name: str, policy: str = "allpass") -> tuple[Scenario, SimulationResult, Books, Any]:
     scenario, using = drawn_scenario(seed, world_name)
     if policy == "modal-only":  # which has nothing else
-        using = replace(using, serverless_limit=NO_LIMIT)
+        using, scenario = replace(using, serverless_limit=NO_LIMIT), replace(scenario, own=None, market=CLOUDS)
     books, told = Books(), []
 
     def watch(board: Board, plan: Plan, _state: PolicyState) -> None:

@@ -18,7 +18,9 @@ from app.core.elastic.range_moves import (
     PlannedChange,
     SeenRanges,
     change_of,
+    idle_machines,
     may_leave,
+    nodes_in,
     rents_less_than,
     without_rivals,
 )
@@ -56,7 +58,9 @@ class MachineChanger:
             still = [run for run in ranges if run.run_id not in changing and run.is_settled(now_ms)]
             crowded = bool(plan.waiting or plan.actions)
             may_rent = rents_less_than(config.serverful_limit, snapshot.nodes)
-            seen = SeenRanges(board, profiles, config, is_crowded=crowded, may_rent=may_rent)
+            taken = {run.node_id for run in snapshot.runs} | nodes_in(plan)
+            idle = idle_machines(snapshot.nodes, taken)
+            seen = SeenRanges(board, profiles, config, is_crowded=crowded, may_rent=may_rent, idle=idle)
             await each_by_itself(
                 self._context, Chore.LEND, [still], lambda some: self._change(snapshot, seen, some, now_ms), named=_all
             )

@@ -6,7 +6,7 @@ who may leave the one that it is on (ADR 0122, 0125).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.board import LASTING_NODE_STATES, Board
@@ -16,10 +16,11 @@ from app.core.elastic.profile import SpeedProfile
 from app.core.elastic.runs import ElasticRun
 from app.core.market import Market
 from app.core.model.money import Money
-from app.core.model.node import SERVERFUL_TIERS, Tier
+from app.core.model.node import SERVERFUL_TIERS, NodeState, Tier
 from app.core.model.offer import Offer
-from app.core.model.plan import MoveOut
+from app.core.model.plan import Assign, Migrate, MoveOut, Plan, Release
 from app.core.model.snapshot import JobView, NodeView
+from app.core.policies.placement import Fleet
 from app.core.policies.reasons import duration
 from app.core.policy import PolicyConfig
 
@@ -31,24 +32,26 @@ PATIENCE_MS = 600_000  # it waits so long for the machine that it was to have fo
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """`gpus`: as many as the job begins with there. `kind`: of the event that tells it."""
+    """`gpus`: as many as the job begins with there. `kind`: of the event that tells it. `move`: to a machine that is
+    rented for it, or to one that is there and idle."""
 
     run: ElasticRun
     gpus: int
     kind: str
-    move: MoveOut
+    move: MoveOut | Migrate
 
 
 @dataclass(frozen=True, slots=True)
 class SeenRanges:
     """What is looked at. `is_crowded`: somebody waits, or has just been given something. `may_rent`: settings allow one
-    more machine, while the one that is left is still there."""
+    more machine, while the one that is left is still there. `idle`: rented machines that nobody is on."""
 
     board: Board
     profiles: Mapping[str, SpeedProfile]
     config: PolicyConfig
     is_crowded: bool
     may_rent: bool
+    idle: Sequence[NodeView] = ()
 
     @property
     def times(self) -> MoveTimes:
@@ -60,6 +63,17 @@ def rents_less_than(limit: int, nodes: Iterable[NodeView]) -> bool:
     """Whether fewer machines than that are rented, or come."""
     rented = sum(_is_rented(node) and node.state in LASTING_NODE_STATES for node in nodes)
     return rented < limit
+
+
+def idle_machines(nodes: Iterable[NodeView], taken: Collection[str]) -> list[NodeView]:
+    """Rented machines that are ready, wholly free and not `taken`: whoever is on one, or is given one now."""
+    free = (node for node in nodes if node.state is NodeState.READY and len(node.free_gpus) == node.gpu_count)
+    return sorted((node for node in free if _is_rented(node) and node.node_id not in taken), key=lambda it: it.node_id)
+
+
+def nodes_in(plan: Plan) -> set[str]:
+    """Machines that the plan speaks of: it gives something there, or gives them back."""
+    return {one.node_id for one in plan.actions if isinstance(one, Assign | Migrate | Release)}
 
 
 def may_leave(job: JobView, changed_ms: int | None, now_ms: int) -> bool:
@@ -118,11 +132,17 @@ def without_rivals(changes: Sequence[PlannedChange]) -> list[PlannedChange]:
     taken: set[tuple[str, str]] = set()
     found = []
     for one in changes:
-        place = (one.move.offer.provider, one.move.offer.host or one.move.offer.key)
+        place = _place_of(one.move)
         if place not in taken:
             found.append(one)
         taken.add(place)
     return found
+
+
+def _place_of(move: MoveOut | Migrate) -> tuple[str, str]:
+    if isinstance(move, Migrate):
+        return "", move.node_id
+    return move.offer.provider, move.offer.host or move.offer.key
 
 
 def _is_rented(node: NodeView) -> bool:
@@ -139,11 +159,12 @@ def _smaller(
     now_ms: int,
 ) -> PlannedChange | None:  # fmt: skip
     """From a rented machine that it has for itself alone: that is what is given back."""
-    if not _is_rented(node) or len(seen.board.runs_on(node.node_id)) != 1 or not seen.may_rent:
+    if not _is_rented(node) or len(seen.board.runs_on(node.node_id)) != 1:
         return None
-    markets = (seen.board.own, seen.board.serverful)
-    offered = sized_machines(job, node, range(run.least, run.held.wanted), markets)
-    found = {one: offer for one, offer in offered if not (seen.is_crowded and offer.tier is Tier.OWN)}
+    found: dict[SizedMachine, Offer | NodeView] = dict(_idle_for(seen, job, node, run))
+    if seen.may_rent:
+        offered = sized_machines(job, node, range(run.least, run.held.wanted), (seen.board.own, seen.board.serverful))
+        found |= {one: offer for one, offer in offered if not (seen.is_crowded and offer.tier is Tier.OWN)}
     now = SizedMachine(run.held.wanted, node.price_per_hour.micros, 0.0)
     left_s = None if run.due_ms is None else (run.due_ms - now_ms) / 1000
     best = smaller_machine(profile, now, remaining_s, left_s, seen.times, found)
@@ -151,10 +172,24 @@ def _smaller(
         return None
     in_time = "is in time with less" if left_s is not None else "costs less with fewer GPUs"
     told = (
-        f"{in_time}: moves from {_gpus(run.held.wanted)} to a machine with {best.to.gpus}, where what is left costs "
-        f"about {Money(best.saved_micros)} less"
+        f"{in_time}: moves from {_gpus(run.held.wanted)} to {_which(found[best.to])} with {best.to.gpus}, where what "
+        f"is left costs about {Money(best.saved_micros)} less"
     )
     return _planned(seen.board, job, run, SMALLER, best.to.gpus, found[best.to], told)
+
+
+def _idle_for(
+    seen: SeenRanges, job: JobView, node: NodeView, run: ElasticRun
+) -> Iterator[tuple[SizedMachine, NodeView]]:
+    """Machines of the job's project that are there already, of the kind of GPU that it has, and smaller: it would pay
+    them whole."""
+    for one in reversed(seen.idle):  # of two that are alike the first is taken
+        if not run.least <= one.gpu_count < run.held.wanted or one.project_id != job.project_id:
+            continue
+        need = replace(job.resources, gpus_min=one.gpu_count, gpu_type=node.gpu_type)
+        place = Fleet(seen.board).place_on(one)
+        if one.node_id != node.node_id and place.takes(replace(job, resources=need)):
+            yield SizedMachine(one.gpu_count, one.price_per_hour.micros, 0.0), one
 
 
 def _larger(
@@ -172,13 +207,23 @@ def _larger(
 
 
 def _planned(
-    board: Board, job: JobView, run: ElasticRun, kind: str, gpus: int, offer: Offer, told: str
+    board: Board, job: JobView, run: ElasticRun, kind: str, gpus: int, to: Offer | NodeView, told: str
 ) -> PlannedChange | None:
     view = board.runs.get(run.run_id)
     if view is None:
         return None
-    versions = tuple(sorted([(job.job_id, job.row_version), (view.run_id, view.row_version)]))
-    return PlannedChange(run, gpus, kind, MoveOut(job.job_id, run.run_id, offer, tuple(range(gpus)), told, versions))
+    indices, versions = tuple(range(gpus)), [(job.job_id, job.row_version), (view.run_id, view.row_version)]
+    move: MoveOut | Migrate
+    if isinstance(to, NodeView):
+        versions.append((to.node_id, to.row_version))
+        move = Migrate(job.job_id, run.run_id, to.node_id, indices, told, tuple(sorted(versions)))
+    else:
+        move = MoveOut(job.job_id, run.run_id, to, indices, told, tuple(sorted(versions)))
+    return PlannedChange(run, gpus, kind, move)
+
+
+def _which(to: Offer | NodeView) -> str:
+    return "an idle machine" if isinstance(to, NodeView) else "a machine"
 
 
 def _gpus(count: int) -> str:

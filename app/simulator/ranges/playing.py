@@ -24,6 +24,7 @@ from app.core.elastic.range_moves import (
     SeenRanges,
     change_of,
     growth_of,
+    idle_machines,
     may_leave,
     without_rivals,
 )
@@ -31,7 +32,7 @@ from app.core.elastic.runs import REST_MS, ElasticRun
 from app.core.elastic.size_table import profile_of
 from app.core.lending import TAKE_MS, lend, remaining_of
 from app.core.model.job import PLACEABLE_JOB_STATES
-from app.core.model.plan import ActionKind, MoveOut, Plan
+from app.core.model.plan import ActionKind, Migrate, MoveOut, Plan
 from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView
 from app.core.resizing import GpusHeld, GpusTold
@@ -312,7 +313,9 @@ class WithRanges(MovesOut):
         grown = {run.run_id for run in known if self._grows(run, profiles[run.run_id], left_s[run.run_id])}
         if ActionKind.MIGRATE in self._config.capabilities:
             may_rent = self._board.serverful_nodes < self._config.serverful_limit
-            seen = SeenRanges(self._board, profiles, self._config, is_crowded=is_crowded, may_rent=may_rent)
+            taken = {run.node_id for run in self._board.runs.values()}
+            idle = idle_machines(self._board.nodes.values(), taken)
+            seen = SeenRanges(self._board, profiles, self._config, is_crowded, may_rent, idle)
             others = [run for run in known if run.run_id not in grown]
             found = [change_of(seen, self._board.jobs[one.job_id], one, left_s[one.run_id], now_ms) for one in others]
             for change in without_rivals(list(filter(None, found))):
@@ -351,7 +354,9 @@ class WithRanges(MovesOut):
 
     def _change_machine(self, change: PlannedChange) -> None:
         life = self._lives[change.run.job_id]
-        if not self._move_out(change.move):
+        if isinstance(change.move, Migrate):
+            self._migrate(change.move)
+        elif not self._move_out(change.move):
             return
         self._known[change.run.job_id].changed_ms = self._now_ms
         if change.kind == SMALLER:

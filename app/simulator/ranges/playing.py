@@ -8,9 +8,8 @@ that for a while, or from what its training states.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -41,6 +40,7 @@ from app.simulator.lives import Life, SimulatedRun
 from app.simulator.moving_out import MovesOut
 from app.simulator.ranges.course import SpeedCourse
 from app.simulator.ranges.drawing import SAME, TaskRange
+from app.simulator.ranges.records import RangeFigures, RangeKnown, RangeStay
 from app.simulator.ranges.standing import Queues
 from app.simulator.scenario import Scenario
 
@@ -49,61 +49,14 @@ DECLINED_MS = 600_000  # who has left free what was lent to him is lent no more 
 LOOK_AT_LAST_MS = 600_000  # for machines of other sizes, where nothing else happens; live each half minute
 
 
-@dataclass(slots=True)
-class _Stay:
-    """A run of a range, once its code runs. `uses`: GPUs that its training uses, the first ones of the run's; `wanted`:
-    those that it is to use. `changed_ms`: since when it holds what it holds; `turned_ms`: of running, when its present
-    speed began; `used_from_ms`: since when it uses what it uses."""
-
-    course: SpeedCourse
-    uses: int
-    wanted: int
-    changed_ms: int
-    used_from_ms: int
-    turned_ms: int = 0
-
-
-@dataclass(slots=True)
-class _Known:
-    """Of a job that takes a range: its speeds as far as it has had them, and when it last went to a machine of another
-    size (0: never)."""
-
-    measured: dict[int, MeasuredSpeed] = field(default_factory=dict)
-    changed_ms: int = 0
-
-
-@dataclass(slots=True)
-class RangeFigures:
-    """What ranges did. `held_ms`: by job and number of GPUs, for how long it had these while they were paid."""
-
-    resizes: int = 0
-    lent: int = 0
-    grown: int = 0
-    smaller: int = 0
-    larger: int = 0
-    held_ms: Counter[tuple[str, int]] = field(default_factory=Counter)
-
-    def told(self) -> dict[str, float]:
-        """By name."""
-        gpu_ms = sum(long_ms * gpus for (_, gpus), long_ms in self.held_ms.items())
-        return {
-            "range_gpu_hours": gpu_ms / 3.6e6,
-            "resizes": self.resizes,
-            "lent_gpus": self.lent,
-            "grown_for_deadlines": self.grown,
-            "moved_smaller": self.smaller,
-            "moved_larger": self.larger,
-        }
-
-
 class WithRanges(MovesOut):
     """See the module; to be put before what plays the rest."""
 
     def __init__(self, scenario: Scenario, *given: Any) -> None:
         super().__init__(scenario, *given)
         self.seen = RangeFigures()
-        self._stays: dict[str, _Stay] = {}  # by run
-        self._known: dict[str, _Known] = {}  # by job
+        self._stays: dict[str, RangeStay] = {}  # by run
+        self._known: dict[str, RangeKnown] = {}  # by job
         self._queues = Queues()
         self._began_ms: dict[str, int] = {}  # by run: when its code did
         self._declined_until_ms: dict[str, int] = {}
@@ -123,7 +76,7 @@ class WithRanges(MovesOut):
         one, run_id = life.task.elastic, run.view.run_id
         if one is not None:
             uses = min(len(run.gpus), one.most)
-            self._stays[run_id] = _Stay(SpeedCourse(one.speed(uses)), uses, uses, run.held_from_ms, self._now_ms)
+            self._stays[run_id] = RangeStay(SpeedCourse(one.speed(uses)), uses, uses, run.held_from_ms, self._now_ms)
         super()._go(life, run)
         if run.view.running_since_ms is None:  # its host is dead, or it is over
             self._stays.pop(run_id, None)
@@ -236,7 +189,7 @@ class WithRanges(MovesOut):
         stay, one = self._stays.get(run.view.run_id), life.task.elastic
         if stay is None or one is None or run.over or (stay.used_from_ms, stay.uses) != (used_from_ms, stay.wanted):
             return
-        measured = self._known.setdefault(life.task.job_id, _Known()).measured
+        measured = self._known.setdefault(life.task.job_id, RangeKnown()).measured
         measured[stay.uses] = MeasuredSpeed(stay.course.speed / SAME, NOISE)
 
     # After a decision
@@ -278,7 +231,7 @@ class WithRanges(MovesOut):
                 found.append(self._elastic_run(run, stay, one))
         return sorted(found, key=lambda one: one.run_id)
 
-    def _elastic_run(self, run: SimulatedRun, stay: _Stay, one: TaskRange) -> ElasticRun:
+    def _elastic_run(self, run: SimulatedRun, stay: RangeStay, one: TaskRange) -> ElasticRun:
         used = run.gpus[: stay.uses]
         held = run.gpus if stay.uses != stay.wanted else used  # a machine that it has alone may have more than it takes
         return ElasticRun(
@@ -298,7 +251,7 @@ class WithRanges(MovesOut):
         one = self._lives[run.job_id].task.elastic
         assert one is not None
         predicted = {gpus: speed / SAME for gpus, speed in enumerate(one.predicted, 1)}
-        return profile_of(run.asked, {}, self._known.setdefault(run.job_id, _Known()).measured, predicted)
+        return profile_of(run.asked, {}, self._known.setdefault(run.job_id, RangeKnown()).measured, predicted)
 
     # Machines of other sizes
 

@@ -40,7 +40,7 @@ HOURS_S = 10 * 3_600.0
 
 def machine(node_id: str, gpus: int, usd_per_gpu: float = 1.0, **changes: Any) -> NodeView:
     price = Money(round(usd_per_gpu * gpus * 1_000_000))
-    more = {"gpu_count": gpus, "free_gpus": tuple(range(gpus)), "price_per_hour": price, "cpus": 64}
+    more: dict[str, Any] = {"gpu_count": gpus, "free_gpus": tuple(range(gpus)), "price_per_hour": price, "cpus": 64}
     return samples.node(node_id, **(more | changes))
 
 
@@ -111,9 +111,9 @@ def test_idle_is_what_is_rented_ready_and_free_for_nobody() -> None:
 
 
 def test_two_do_not_take_one_machine() -> None:
-    moves = [Migrate(name, "", "node_b", (0,), "", ()) for name in ("job_a", "job_b")]
-    offered = MoveOut("job_c", "", samples.offer("x"), (0,), "", ())
-    changes = [PlannedChange(HELD, 1, LARGER, one) for one in (*moves, offered)]
+    moves: list[Migrate | MoveOut] = [Migrate(name, "", "node_b", (0,), "", ()) for name in ("job_a", "job_b")]
+    moves.append(MoveOut("job_c", "", samples.offer("x"), (0,), "", ()))
+    changes = [PlannedChange(HELD, 1, LARGER, one) for one in moves]
     assert without_rivals(changes) == [changes[0], changes[2]]
 
 

@@ -103,6 +103,14 @@ def simulate(
             "(0 to 1, default 0).",
         ),
     ] = None,
+    elastic: Annotated[
+        str | None,
+        typer.Option(
+            "--elastic",
+            help="Such a share of the jobs take a range of GPUs, which they lend, have back and change machines for "
+            "(0 to 1, default 0).",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of everything that is drawn.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="So many, from --seed on; figures are means.")] = 1,
     start: Annotated[float, typer.Option("--start", min=0, help="Leave out jobs before this second.")] = 0.0,
@@ -154,6 +162,7 @@ def simulate(
         "pool": joined_words(pool) if pool else None,
         "gpu-types": gpu_types,
         "bids": bids,
+        "elastic": elastic,
     }
     words = {name: text for name, text in given.items() if text is not None}
     if search_regret is not None:

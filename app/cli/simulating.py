@@ -103,7 +103,8 @@ class SimulateCall:
     def _variants(self, cases: Collection[Options]) -> list[Variant]:
         """The policies that are named; else the usual ones, without the bound where it is none."""
         names = self.policies or DEFAULT_POLICIES
-        if not self.policies and not all(one.has_bound for one in cases):
+        ranges = self.trace.has_ranges and any(one.gpus == "trace" for one in cases)
+        if not self.policies and (ranges or not all(one.has_bound for one in cases)):
             names = tuple(name for name in names if name != CLAIRVOYANT)
         return [Variant.plain(name) for name in dict.fromkeys(names)]
 

@@ -6,21 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 
 from app.control.context import ControlContext
 from app.control.each import each, each_by_itself
-from app.control.other_machines import may_leave, sized_machines
 from app.core.board import Board
-from app.core.elastic.deadlines import SizedMachine, grow_for_deadline
 from app.core.elastic.profile import SpeedProfile
+from app.core.elastic.range_moves import LOOK_MS, PATIENCE_MS, growth_of, may_leave
 from app.core.elastic.runs import ElasticRun
 from app.core.lending import remaining_of
 from app.core.model.health import Chore
 from app.core.model.plan import Plan
-from app.core.model.snapshot import JobView, Snapshot
+from app.core.model.snapshot import Snapshot
 from app.db.connection import Connection
 from app.db.runs.grown import GrownJob, last_changes, waiting_grown_jobs
 from app.services.sizes.grow_for_deadline import PlannedGrowth, begin_smaller, grow_by_moving
-
-_LOOK_MS = 30_000
-_PATIENCE_MS = 600_000  # it may wait so long for the machine that it was to have
 
 
 class DeadlineGrower:
@@ -34,7 +30,7 @@ class DeadlineGrower:
     async def give_up(self, snapshot: Snapshot, plan: Plan) -> None:
         """Of machines that do not come, for those that this decision has left waiting."""
         now_ms = self._context.clock.now_ms()
-        if self._gave_up_ms is not None and 0 <= now_ms - self._gave_up_ms < _LOOK_MS:
+        if self._gave_up_ms is not None and 0 <= now_ms - self._gave_up_ms < LOOK_MS:
             return
         self._gave_up_ms = now_ms
         waits = {one.job_id for one in plan.waiting}
@@ -43,7 +39,7 @@ class DeadlineGrower:
             return
         async with self._context.database.statement() as connection:
             waiting = await waiting_grown_jobs(connection, asked)
-        in_vain = [one for one in waiting if not 0 <= now_ms - one.grew_ms < _PATIENCE_MS]
+        in_vain = [one for one in waiting if not 0 <= now_ms - one.grew_ms < PATIENCE_MS]
 
         async def act(connection: Connection, job: GrownJob) -> bool:
             return await begin_smaller(connection, job, now_ms=now_ms)
@@ -62,7 +58,7 @@ class DeadlineGrower:
         due = [run for run in runs if run.is_range and run.due_ms is not None and run.held.wanted < run.own]
         if not due:
             return None
-        if self._looked_ms is None or not 0 <= now_ms - self._looked_ms < _LOOK_MS:
+        if self._looked_ms is None or not 0 <= now_ms - self._looked_ms < LOOK_MS:
             self._looked_ms = now_ms
             still = [run for run in due if run.run_id not in changing and run.is_settled(now_ms)]
             await each_by_itself(
@@ -72,7 +68,7 @@ class DeadlineGrower:
                 lambda some: self._grow(board, some, profiles, now_ms),
                 named=_all,
             )
-        return self._looked_ms + _LOOK_MS
+        return self._looked_ms + LOOK_MS
 
     async def _grow(
         self, board: Board, runs: Sequence[ElasticRun], profiles: Mapping[str, SpeedProfile], now_ms: int
@@ -88,35 +84,15 @@ class DeadlineGrower:
         planned = []
         for run in late:
             job = board.jobs.get(run.job_id)
-            if job is None or run.due_ms is None or not may_leave(job, changed_ms.get(run.job_id), now_ms):
+            if job is None or not may_leave(job, changed_ms.get(run.job_id), now_ms):
                 continue
-            growth = grow_for_deadline(
-                profiles.get(run.run_id) or SpeedProfile(run.asked),
-                run.held.wanted,
-                left_s[run.run_id],
-                (run.due_ms - now_ms) / 1000,
-                _price(board, run),
-                _larger(board, job, run),
-            )
+            growth = growth_of(board, job, run, profiles.get(run.run_id), left_s[run.run_id], now_ms)
             planned += [] if growth is None else [PlannedGrowth(run, growth)]
 
         async def act(connection: Connection, one: PlannedGrowth) -> bool:
             return await grow_by_moving(connection, one, now_ms=now_ms)
 
         await each(self._context, Chore.LEND, planned, act, named=lambda one: one.run.run_id)
-
-
-def _price(board: Board, run: ElasticRun) -> int:
-    node = board.nodes.get(run.node_id)
-    return 0 if node is None else node.price_per_hour.micros * run.held.wanted // max(1, node.gpu_count)
-
-
-def _larger(board: Board, job: JobView, run: ElasticRun) -> list[SizedMachine]:
-    node = board.nodes.get(run.node_id)
-    if node is None:
-        return []
-    sizes = range(run.held.wanted + 1, run.own + 1)
-    return [one for one, _offer in sized_machines(job, node, sizes, (board.own, board.serverful))]
 
 
 def _all(_: Sequence[ElasticRun]) -> str:

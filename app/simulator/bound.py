@@ -50,6 +50,12 @@ def bound(tasks: tuple[Task, ...], options: Options) -> SimulationResult:
             "take --bids 0",
             param="policy",
         )
+    if any(task.elastic is not None for task in tasks):
+        raise InvalidInput(
+            "--policy clairvoyant: is a bound for jobs that have the GPUs that they ask for, and some take ranges; "
+            "leave it out, or take --elastic 0 and no max_gpus in the trace",
+            param="policy",
+        )
     usd, tier = min((usd, tier) for tier, usd in options.flat_usd().items())
     outcomes = tuple(
         JobOutcome(

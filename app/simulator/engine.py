@@ -15,16 +15,29 @@ from app.core.board import Board
 from app.core.gpu_speeds import SAME
 from app.core.lifecycle import JOB_TRANSITIONS, RUN_TRANSITIONS, pass_over
 from app.core.machine_lives import SAVE_MS, saves_every_ms
-from app.core.model.job import Caps, JobKind, JobState, Resources, StartRule
+from app.core.model.job import JobState
 from app.core.model.node import ProviderTraits, Tier
 from app.core.model.offer import Offer
-from app.core.model.plan import Action, Assign, Demote, Merge, Migrate, Plan, Preempt, Provision, Release, Split, Start
+from app.core.model.plan import (
+    Action,
+    Assign,
+    Demote,
+    Merge,
+    Migrate,
+    MoveOut,
+    Plan,
+    Preempt,
+    Provision,
+    Release,
+    Split,
+    Start,
+)
 from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView, RunView
 from app.core.policy import Policy, PolicyConfig, PolicyState
 from app.simulator.cloud import Cloud
 from app.simulator.knowledge import REFINED_AT
-from app.simulator.lives import Life, SimulatedRun
+from app.simulator.lives import Life, SimulatedRun, first_view
 from app.simulator.outcomes import JobOutcome, SimulationResult
 from app.simulator.scenario import Scenario, Task
 
@@ -128,7 +141,11 @@ class Simulation:
         # jobs that are one now or two again, and when a node that is given back makes room for another.
         changes = Demote | Preempt | Merge | Split
         leaves = any(isinstance(action, (changes | Release) if full else changes) for action in plan.actions)
-        return self._now_ms if sold_out or leaves else plan.wake_at_ms
+        return self._now_ms if sold_out or leaves else self._followed(plan)
+
+    def _followed(self, plan: Plan) -> int | None:
+        """When to decide again, once the plan is enacted and what it has left undone is done."""
+        return plan.wake_at_ms
 
     def _enact(self, action: Action) -> bool:
         """False if the last machine of the offer has just been taken by an earlier action of the plan."""
@@ -158,7 +175,7 @@ class Simulation:
     def _is_there(self, offer: Offer) -> bool:
         return self._cloud.left().get(offer.tier, 1) > 0
 
-    def _await_start(self, _action: Start | Provision, _node_id: str, ready_ms: int, ready: Event) -> None:
+    def _await_start(self, _action: Start | Provision | MoveOut, _node_id: str, ready_ms: int, ready: Event) -> None:
         self._at(ready_ms, ready)
 
     def _merge(self, action: Merge) -> None:
@@ -170,27 +187,7 @@ class Simulation:
     # Jobs
 
     def _arrive(self, task: Task, tasks: Iterator[Task]) -> None:
-        view = JobView(
-            job_id=task.job_id,
-            project_id=task.project,
-            state=JobState.QUEUED,
-            row_version=1,
-            submitted_ms=task.submit_ms,
-            deadline_ms=task.deadline_ms,
-            resources=Resources(
-                gpus_min=task.gpus,
-                gpus_max=task.gpus,
-                gpu_memory_bytes_min=0 if task.speeds is None else task.speeds.needs_bytes,
-            ),
-            kind=JobKind(task.kind),
-            start=StartRule.AUTO,
-            caps=Caps(max_wait_ms=self._scenario.max_wait_ms),
-            total_run_ms=task.predicted_ms if task.known_after_ms == 0 else None,
-            saves=task.saves,
-            never_saves=not task.saves and task.own_saves_ms is None and task.known,
-            priority_class=task.priority_class,
-            speeds=None if task.speeds is None else task.speeds.seen,
-        )
+        view = first_view(task, self._scenario.max_wait_ms)
         outcome = JobOutcome(
             task.job_id, task.submit_ms, task.work_ms, task.gpus, task.deadline_ms, alone_ms=task.work_ms
         )
@@ -273,7 +270,7 @@ class Simulation:
             created_ms=self._now_ms,
             purpose=purpose,
         )
-        run = self._runs[view.run_id] = SimulatedRun(view, gpus)
+        run = self._runs[view.run_id] = SimulatedRun(view, gpus, self._now_ms)
         self._board.put_run(view)
         life.run = run
         if purpose == RunPurpose.TRAIN:
@@ -421,9 +418,13 @@ class Simulation:
         if life.run is run:
             life.run = None
         self._board.drop_run(run.view.run_id)
+        self._charge_held(life, run)
+
+    def _charge_held(self, life: Life, run: SimulatedRun) -> None:
+        """For the GPUs that it has, since it has just these."""
         machine = self._cloud.machines[run.view.node_id]
         from_ms = self._now_ms if machine.billed_from_ms is None else machine.billed_from_ms
-        held_ms = self._now_ms - max(run.view.created_ms, from_ms)
+        held_ms = self._now_ms - max(run.held_from_ms, from_ms)
         share = len(run.gpus) / machine.view.gpu_count
         self._charge(life, machine.view.price_per_hour.micros * share * held_ms / 3.6e12)
 
@@ -520,7 +521,11 @@ class Simulation:
 
     def _lasts_ms(self, run: SimulatedRun, work_ms: int) -> int:
         """How long a run takes for so much work."""
-        return self._time_of(run, work_ms)
+        return self._with_saves_ms(run, self._time_of(run, work_ms))
+
+    def _with_saves_ms(self, _run: SimulatedRun, trained_ms: int) -> int:
+        """The least in which it trains for so long."""
+        return trained_ms
 
     def _work_of(self, run: SimulatedRun, trained_ms: int) -> int:
         """Of time that it trained: work is time on an A100."""

@@ -21,6 +21,7 @@ from app.simulator.mergeable import with_trainees
 from app.simulator.own.words import NONE, read_pools
 from app.simulator.preparing import Deadlines, tasks_of
 from app.simulator.prices import PriceCurve, calm, flat, from_file, providers_of
+from app.simulator.ranges.drawing import with_ranges
 from app.simulator.scenario import PROVIDERS, Scenario, SimulatedMarket, Task, start_ups
 from app.simulator.traces.job import Trace
 from app.simulator.tuning import Tuning
@@ -53,6 +54,7 @@ class Options:
     pool: str = NONE
     gpu_types: GpuTypes = "one"
     bids: float = 0.0
+    elastic: float = 0.0
     tuning: Tuning = field(default_factory=Tuning)
 
     def having(self, name: str, text: str) -> Options:
@@ -99,6 +101,8 @@ class Options:
             said["gpu-types"] = self.gpu_types
         if self.bids:
             said["bids"] = f"{self.bids:g}"
+        if self.elastic:
+            said["elastic"] = f"{self.elastic:g}"
         set_apart = {name for name, _ in self.tuning.values}
         said = {name: text for name, text in said.items() if not set_apart.intersection(_SAME_AS.get(name, ()))}
         return said | {name: f"{value:g}" for name, value in self.tuning.values}
@@ -121,7 +125,7 @@ class Options:
     @property
     def has_bound(self) -> bool:
         """Whether `clairvoyant` can be played beside."""
-        is_plain = self.gpu_types == "one" and not self.bids
+        is_plain = self.gpu_types == "one" and not self.bids and not self.elastic
         return self.is_flat and not self.merges and not self.has_own and is_plain
 
     @property
@@ -158,7 +162,15 @@ class Options:
         tasks = with_trainees(tasks, self.merge_able, seed) if self.merge_able else tasks
         tasks = with_classes(tasks, self.bids, seed) if self.bids else tasks
         world = self.world
-        return tasks if world == FRIENDLY else with_habits(tasks, world, seed)
+        tasks = tasks if world == FRIENDLY else with_habits(tasks, world, seed)
+        tasks = with_ranges(tasks, self.elastic, seed) if self.elastic else tasks
+        if self.merge_able and any(task.elastic is not None for task in tasks):
+            raise InvalidInput(
+                "--merge-able: jobs that may be merged are not played with jobs that take ranges of GPUs; take "
+                "--merge-able 0, or --elastic 0 and a trace without max_gpus",
+                param="merge-able",
+            )
+        return tasks
 
     def scenario(self, trace: Trace, seed: int, config: PolicyConfig) -> Scenario:
         """What one seed draws, with moves as in `config`."""
@@ -291,6 +303,10 @@ def _bids(text: str) -> float:
     return _share("bids", text, "0.5")
 
 
+def _elastic(text: str) -> float:
+    return _share("elastic", text, "0.5")
+
+
 def _share(name: str, text: str, example: str) -> float:
     share = float(text) if re.fullmatch(r"\d(\.\d{1,6})?", text) else -1.0
     if not 0 <= share <= 1:
@@ -362,6 +378,7 @@ _READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "pool": ("pool", _pool),
     "gpu-types": ("gpu_types", _gpu_types),
     "bids": ("bids", _bids),
+    "elastic": ("elastic", _elastic),
 }
 _SAME_AS = {"serverful-limit": ("serverful_limit",), "move-seconds": ("moves.save_ms", "moves.load_ms")}
 OPTION_NAMES = tuple(_READERS)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from app.errors import InvalidInput
 from app.simulator.knowledge import Knowledge, Mistakes
+from app.simulator.ranges.drawing import TaskRange, parallel_speeds
 from app.simulator.scenario import Task
 from app.simulator.traces.job import Trace, TraceJob
 
@@ -81,6 +82,13 @@ def tasks_of(
                 refined=knowledge.refined,
                 kind="interactive" if job.kind == "interactive" else "batch",
                 saves=job.saves,
+                elastic=None if gpus == "one" else _range_of(job),
             )
         )
     return tuple(tasks)
+
+
+def _range_of(job: TraceJob) -> TaskRange | None:
+    if job.most_gpus is None:
+        return None
+    return TaskRange(job.gpus, job.most_gpus, parallel_speeds(job.parallel, job.gpus, job.most_gpus))

@@ -20,7 +20,7 @@ from app.simulator.dynamics import CourseRecorder, Dynamics
 from app.simulator.engine import Stuck
 from app.simulator.options import Options
 from app.simulator.outcomes import JobOutcome, SimulationResult
-from app.simulator.own.playing import simulation_of
+from app.simulator.ranges.kinds import simulation_of
 from app.simulator.scenario import Scenario
 from app.simulator.spread import deviations, paired
 from app.simulator.traces.job import Trace

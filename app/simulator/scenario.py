@@ -16,6 +16,7 @@ from app.simulator.gpu_types import ONE, SimulatedGpu, TaskSpeeds
 from app.simulator.mergeable import Trainee
 from app.simulator.own.machines import OwnMachines
 from app.simulator.prices import PriceCurve
+from app.simulator.ranges.drawing import TaskRange
 from app.simulator.worlds.known import FRIENDLY
 from app.simulator.worlds.world import World
 
@@ -82,6 +83,7 @@ class Task:
     project: str = PROJECT
     priority_class: PriorityClass = PriorityClass.GUARANTEED
     speeds: TaskSpeeds | None = None  # of one that takes any type of GPU; else it takes A100s
+    elastic: TaskRange | None = None  # of one that takes a range of GPUs: its work is still that on `gpus`
 
 
 @dataclass(frozen=True, slots=True)

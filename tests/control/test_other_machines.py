@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from app.control.other_machines import AGAIN_MS
+from app.core.elastic.range_moves import AGAIN_MS
 from app.core.model.job import JobState, PauseReason, Resources
 from app.core.model.node import ProviderTraits, Tier
-from app.db.tables import job_events, jobs, moves, nodes, runs
+from app.db.tables import allocations, job_events, jobs, moves, nodes, runs
 from tests.control.fake_provider import FakeProvider, make_offer
 from tests.control.measured_pool import MeasuredPool
 from tests.control.world import World
-from tests.seeds import resources_json, seed_job
+from tests.seeds import resources_json, seed_job, seed_node
 
 CURVE = {1: 0.4, 2: 0.7, 4: 1.0}
 GPU_USD = 0.72
@@ -112,6 +112,45 @@ async def test_of_a_deadline_as_much_is_kept_as_it_needs(pool: Range) -> None:
     await pool.passes()
     assert await pool.targets() == [("cloud", 2)]
     assert (await pool.row()).resources["gpus_min"] == 2
+
+
+async def _idle_machine(pool: Range, **columns: Any) -> str:
+    """Another one of the project that was rented with two GPUs, and that nobody is on."""
+    more = {"gpu_count": 2, "price_micros_per_hour": round(GPU_USD * 2 * 1_000_000), "ready_ms": 1}
+    async with pool.world.database.transaction() as connection:
+        project_id = (await connection.execute(select(jobs.c.project_id).where(jobs.c.id == pool.lender))).scalar_one()
+        return await seed_node(connection, project_id, **(more | columns))
+
+
+async def test_a_machine_that_is_there_and_idle_is_taken_where_none_may_be_rented(pool: Range) -> None:
+    """Two machines are all that settings allow, and the other one is idle for now."""
+    pool.world.settings.serverful_limit = 2
+    pool.world.settings.idle_release_s = 600
+    await pool.open(4, asks(2, 4, 4))
+    idle = await _idle_machine(pool)
+    await pool.passes()
+    (told,) = await pool.words("moves_smaller")
+    assert "moves from 4 GPUs to an idle machine with 2" in told
+    async with pool.world.database.transaction() as connection:
+        of_target = runs.c.id.in_(select(moves.c.target_run_id).where(moves.c.job_id == pool.lender))
+        found = await connection.execute(
+            select(allocations.c.node_id, allocations.c.gpu_indices)
+            .join(runs, runs.c.id == allocations.c.run_id)
+            .where(of_target)
+        )
+        assert [tuple(row) for row in found] == [(idle, [0, 1])]
+    assert (await pool.row()).resources["gpus_min"] == 2
+
+
+@pytest.mark.parametrize("columns", [{"gpu_type": "H100"}, {"price_micros_per_hour": 9_000_000}, {"gpu_count": 1}])
+async def test_an_idle_machine_that_does_not_do_is_left_alone(pool: Range, columns: dict[str, Any]) -> None:
+    """Of another kind of GPU, dearer, or with fewer GPUs than it needs."""
+    pool.world.settings.serverful_limit = 2
+    pool.world.settings.idle_release_s = 600
+    await pool.open(4, asks(2, 4, 4))
+    await _idle_machine(pool, **columns)
+    await pool.passes()
+    assert await pool.words("moves_smaller") == []
 
 
 async def test_what_it_goes_back_to_is_no_reason_to_come_again(pool: Range) -> None:

@@ -35,6 +35,12 @@ def test_the_usual_options_are_the_papers() -> None:
     assert Options().config() == PLAIN_CONFIG
 
 
+def test_a_share_of_ranges_is_read() -> None:
+    options = Options().having("gpus", "trace").having("elastic", "1")
+    assert options.told()["elastic"] == "1"
+    assert [task.elastic is not None for task in options.scenario(TWO, 0, options.config()).tasks] == [True, True]
+
+
 def test_every_option_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each changes what it names."""
     words = {
@@ -54,7 +60,8 @@ def test_every_option_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "pool": "4xA100+lab:2x8xH100@0.4",
         "bids": "1",
     }
-    assert set(words) == set(OPTION_NAMES) - {"gpu-types"}, "which is not played with what may be merged"
+    alone = {"gpu-types", "elastic"}
+    assert set(words) == set(OPTION_NAMES) - alone, "which are not played with what may be merged"
     options = Options()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "measured.json").write_text('{"save_s": 3}')

@@ -289,6 +289,8 @@ def test_the_guide_can_be_followed(jobs: str) -> None:
     Path("settings.yaml").write_text(settings)
     (measured,) = re.findall(r"cat > measured.json <<'END'\n(.*?)^END$", text, re.DOTALL | re.MULTILINE)
     Path("measured.json").write_text(measured)
+    (ranges,) = re.findall(r"cat > ranges.csv <<'END'\n(.*?)^END$", text, re.DOTALL | re.MULTILINE)
+    Path("ranges.csv").write_text(ranges)
     Path("prices.csv").write_text("time_s,usd_per_gpu_hour,provider,gpu_type\n0,0.8,runpod,A100\n0,0.9,other,A100\n")
     commands = re.findall(r"^allpass (.*)$", text, re.MULTILINE)
     assert len(commands) >= 9

@@ -9,13 +9,13 @@ from typing import Any
 from sqlalchemy import Integer, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.elastic.range_moves import LARGER, SMALLER
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.resizing import LEAST
 from app.db.arrays import is_one_of
 from app.db.tables import job_events, jobs
 
 _GREW = "grows_for_deadline"
-SMALLER, LARGER = "moves_smaller", "moves_larger"
 _CHANGES = (_GREW, SMALLER, LARGER)
 
 

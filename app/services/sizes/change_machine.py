@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from app.core.elastic.range_moves import SMALLER
 from app.core.elastic.runs import ElasticRun
 from app.core.model.run import RunState
 from app.db.connection import Connection
 from app.db.jobs.steering import change_job
 from app.db.lock_order import lock_scope
-from app.db.runs.grown import LARGER, SMALLER, grown_resources
+from app.db.runs.grown import grown_resources
 from app.db.runs.live_runs import live_run_of_job
 from app.db.runs.sizes import sized_run
 from app.db.transitions import Event, add_job_event
-
-__all__ = ["LARGER", "SMALLER", "is_as_decided", "tell_changed_machine"]
 
 
 async def is_as_decided(connection: Connection, run: ElasticRun) -> bool:

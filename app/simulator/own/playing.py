@@ -24,6 +24,7 @@ from app.simulator.cloud import Cloud
 from app.simulator.engine import Event, Simulation
 from app.simulator.lives import Life, SimulatedRun
 from app.simulator.merging import MergingSimulation
+from app.simulator.moving_out import MovesOut
 from app.simulator.outcomes import SimulationResult
 from app.simulator.own.cloud import OwnCloud, RoughOwnCloud
 from app.simulator.own.fleet import OwnFleet, next_turn_ms
@@ -53,7 +54,7 @@ _TRAITS = ProviderTraits(
 LEAVING = "leaving"  # in the place of a policy's name, in the plans by which runs leave nodes that end
 
 
-class WithPools(Simulation):
+class WithPools(MovesOut):
     """See the module; to be put before what plays the rest. What is merged is played with hosts that stay."""
 
     def _make_cloud(self, scenario: Scenario) -> Cloud:
@@ -115,7 +116,7 @@ class WithPools(Simulation):
 
     # Nodes come up
 
-    def _await_start(self, action: Start | Provision, node_id: str, ready_ms: int, ready: Event) -> None:
+    def _await_start(self, action: Start | Provision | MoveOut, node_id: str, ready_ms: int, ready: Event) -> None:
         if action.offer.tier != Tier.OWN:
             super()._await_start(action, node_id, ready_ms, ready)
             return
@@ -240,37 +241,13 @@ class WithPools(Simulation):
             else:
                 self._move_out(move)
 
-    def _move_out(self, action: MoveOut) -> None:
-        """The job trains on until the machine that is rented for it is there."""
-        if not self._is_there(action.offer):
-            return
-        life = self._lives[action.job_id]
-        source = life.run
-        assert source is not None
-        node, ready_ms = self._cloud.rent(action.offer, self._now_ms, life.view.project_id)
-        self._board.put_node(self._cloud.hold(node.node_id, action.gpu_indices))
-        self._supply_changed(action.offer.tier)
-        target = self._hold(life, node.node_id, action.gpu_indices, RunState.STANDBY)
-        life.run, source.goes_on_to = source, target
-        self._at(ready_ms, lambda: self._target_ready(life, source, target))
+    def _await_target(self, action: MoveOut, node_id: str, ready_ms: int, ready: Event) -> None:
+        super()._await_target(action, node_id, ready_ms, ready)
         if action.offer.tier == Tier.OWN:
-            self._plan_end(node.node_id)
+            self._plan_end(node_id)
 
-    def _target_ready(self, life: Life, source: SimulatedRun, target: SimulatedRun) -> None:
-        node_id = target.view.node_id
-        if node_id not in self._cloud.machines or self.fleet.is_dark(node_id):
-            return
-        self._node_ready(node_id)
-        if target.over or source.over or source.view.state != RunState.RUNNING:
-            return
-        self._stop(life)
-        life.run = target
-        self._at(self._now_ms + self._scenario.moves.save_ms, lambda: self._promote(life, source, target))
-
-    def _call_off(self, life: Life, target: SimulatedRun) -> None:
-        """Of a move: whoever was to come stays where he is, or waits once he has saved."""
-        life.outcome.tiers = life.outcome.tiers[:-1]  # it never ran there
-        self._leave(life, target)
+    def _is_dark(self, node_id: str) -> bool:
+        return self.fleet.is_dark(node_id)
 
     # Hosts
 
@@ -359,32 +336,9 @@ class WithPools(Simulation):
         died_ms = self._died_ms.get(run.view.run_id)
         return ran_ms if died_ms is None else max(0, ran_ms - (self._now_ms - died_ms))
 
-    def _finish(self, life: Life, run: SimulatedRun) -> None:
-        target = run.goes_on_to
-        if not run.over and run.view.state == RunState.RUNNING and target is not None and not target.over:
-            self._call_off(life, target)
-        super()._finish(life, run)
-
-    def _stop(self, life: Life) -> SimulatedRun:
-        assert life.run is not None
-        ran_ms, before_ms = self._ran_ms(life.run), life.view.done_ms
-        safe_ms = self._saved_before_ms(life, life.run, ran_ms)
-        run = super()._stop(life)
-        run.kept_ms = max(before_ms, safe_ms) if life.task.saves else run.kept_ms  # should it die while it saves
-        return run
-
     def _lose(self, run: SimulatedRun) -> None:
-        life = self._lives[run.view.job_ids[0]]
-        target = run.goes_on_to
-        if target is not None and not target.over and self._boots(target):
-            self._call_off(life, target)
-        if run.view.state == RunState.STOPPING and run.kept_ms is not None:
-            life.outcome.lost_ms += max(0, life.view.done_ms - run.kept_ms)
         super()._lose(run)
         self._died_ms.pop(run.view.run_id, None)
-
-    def _boots(self, run: SimulatedRun) -> bool:
-        return self._cloud.machines[run.view.node_id].view.state == NodeState.BOOTING
 
 
 def simulation_of(scenario: Scenario, *, merging: bool) -> type[Simulation]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
+from app.core.resizing import MOST_GPUS as MOST_OF_A_RANGE
 from app.errors import InvalidInput
 
 BATCH = "batch"
@@ -13,6 +14,7 @@ INTERACTIVE = "interactive"
 KINDS = (BATCH, INTERACTIVE)
 MOST_S = 10**10  # some three hundred years
 MOST_GPUS = 100_000
+USUAL_PARALLEL = 0.9  # [assumed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,8 @@ class TraceJob:
 
     `deadline_s` counts from the submission; None means that the trace gives none. `line` is the job's line in the file
     that it was read from, 0 when there is none: two jobs that differ only in it are equal. One that never `saves`
-    begins again wherever it is stopped, and so is not moved.
+    begins again wherever it is stopped, and so is not moved. `most_gpus`: of one that takes a range, which begins with
+    `gpus`; of each of its steps `parallel` is shared by all GPUs, by Amdahl's law. None: exactly `gpus`.
     """
 
     job_id: str
@@ -35,6 +38,8 @@ class TraceJob:
     state: str = ""
     job_type: str = ""
     saves: bool = True
+    most_gpus: int | None = None
+    parallel: float = USUAL_PARALLEL
     line: int = field(default=0, compare=False)
 
     @property
@@ -59,6 +64,11 @@ class Trace:
     def span_s(self) -> float:
         """From the first submission to the last."""
         return self.jobs[-1].submit_s - self.jobs[0].submit_s if self.jobs else 0.0
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether a job takes a range of GPUs."""
+        return any(job.most_gpus is not None for job in self.jobs)
 
     def cut(self, *, start_s: float = 0.0, most_jobs: int | None = None) -> Trace:
         """The first `most_jobs` jobs submitted at `start_s` or later, with times counted from `start_s`."""
@@ -96,6 +106,14 @@ def _wrong(job: TraceJob) -> str | None:
         return "job_id: is no text"
     if job.kind not in KINDS:
         return f"kind: {job.kind!r} is none of {', '.join(KINDS)}"
+    return _wrong_range(job)
+
+
+def _wrong_range(job: TraceJob) -> str | None:
+    if job.most_gpus is not None and not job.gpus <= job.most_gpus <= MOST_OF_A_RANGE:
+        return f"most_gpus: {job.most_gpus!r} ends no range from {job.gpus}; give {MOST_OF_A_RANGE} at most, or None"
+    if not 0 <= job.parallel <= 1:
+        return f"parallel: {job.parallel!r} is no part of a step; give a number from 0 to 1"
     return None
 
 

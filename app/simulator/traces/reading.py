@@ -9,6 +9,8 @@ The columns are named in the first line, in any order; others than these are ign
     deadline_s     optional, seconds from the submission; empty: none
     kind           optional, batch or interactive; empty: batch
     saves          optional, yes or no (it never saves, and is not moved); empty: yes
+    max_gpus       optional, of a job that takes a range of GPUs from num_gpus on: 8 at most; empty: exactly num_gpus
+    parallel       optional, the part of its step that all GPUs share, from 0 to 1; empty: 0.9
     gpu_type, state, user, job_type    optional text
 
 The files of the Tiresias simulator (job_id, num_gpu, submit_time, duration) are known by their header and read too.
@@ -23,9 +25,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from app.core.resizing import MOST_GPUS as MOST_OF_A_RANGE
 from app.errors import InvalidInput
 from app.simulator.tables import TableRow, header_of, read_text, rows_of
-from app.simulator.traces.job import BATCH, KINDS, Trace, TraceJob
+from app.simulator.traces.job import BATCH, KINDS, USUAL_PARALLEL, Trace, TraceJob
 
 COLUMNS = (
     "job_id",
@@ -40,6 +43,7 @@ COLUMNS = (
     "kind",
     "saves",
 )
+RANGES = ("max_gpus", "parallel")  # written where a job has one
 REQUIRED = COLUMNS[:4]
 OURS: Mapping[str, str] = MappingProxyType({name: name for name in COLUMNS})
 TIRESIAS: Mapping[str, str] = MappingProxyType(
@@ -100,11 +104,14 @@ def text_of(trace: Trace) -> str:
     """The documented columns as csv, from which `read_trace` gives the same jobs back."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    ranges = trace.has_ranges
+    writer.writerow((*COLUMNS, *RANGES) if ranges else COLUMNS)
     for job in trace.jobs:
         deadline = "" if job.deadline_s is None else _plain(job.deadline_s)
         about = (job.gpu_type, job.state, job.user, job.job_type)
-        last = (deadline, job.kind, "" if job.saves else "no")
+        last: tuple[object, ...] = (deadline, job.kind, "" if job.saves else "no")
+        if ranges:
+            last = (*last, *(("", "") if job.most_gpus is None else (job.most_gpus, _plain(job.parallel))))
         writer.writerow((job.job_id, _plain(job.submit_s), _plain(job.duration_s), job.gpus, *about, *last))
     return text.getvalue()
 
@@ -142,11 +149,12 @@ def _job(row: TableRow, job_id: str, names: Mapping[str, str]) -> TraceJob:
     deadline = row.number("deadline_s") if row.text("deadline_s") else None
     if deadline == 0:
         row.fail("deadline_s", "leaves no time", "give seconds from the submission, or leave the cell empty")
+    gpus = row.whole(names["num_gpus"], least=1)
     return TraceJob(
         job_id=job_id,
         submit_s=row.number(names["submit_time_s"]),
         duration_s=row.number(names["duration_s"]),
-        gpus=row.whole(names["num_gpus"], least=1),
+        gpus=gpus,
         deadline_s=deadline,
         kind=kind,
         user=row.text("user"),
@@ -154,8 +162,29 @@ def _job(row: TableRow, job_id: str, names: Mapping[str, str]) -> TraceJob:
         state=row.text("state"),
         job_type=row.text(names["job_type"]),
         saves=saves == "yes",
+        most_gpus=_most_gpus(row, gpus),
+        parallel=_parallel(row),
         line=row.line,
     )
+
+
+def _most_gpus(row: TableRow, gpus: int) -> int | None:
+    if not row.text("max_gpus"):
+        return None
+    most = row.whole("max_gpus", least=1)
+    if not gpus <= most <= MOST_OF_A_RANGE:
+        fix = f"give {MOST_OF_A_RANGE} at most, or leave the cell empty"
+        row.fail("max_gpus", f"ends no range that begins with {gpus} GPUs", fix)
+    return most
+
+
+def _parallel(row: TableRow) -> float:
+    if not row.text("parallel"):
+        return USUAL_PARALLEL
+    part = row.number("parallel")
+    if part > 1:
+        row.fail("parallel", "is more than a whole step", "give a number from 0 to 1, or leave the cell empty")
+    return part
 
 
 def _plain(value: float) -> str:

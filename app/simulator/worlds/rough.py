@@ -8,7 +8,7 @@ from app.core.machine_lives import saves_every_ms
 from app.core.model.job import JobState
 from app.core.model.node import ProviderTraits, Tier
 from app.core.model.offer import Offer
-from app.core.model.plan import Migrate, Provision, Start
+from app.core.model.plan import Migrate, MoveOut, Provision, Start
 from app.core.model.run import RunState
 from app.simulator.bids import below_on_demand
 from app.simulator.cloud import Cloud
@@ -57,12 +57,12 @@ class RoughSimulation(Simulation):
 
     # Starts that fail
 
-    def _await_start(self, action: Start | Provision, node_id: str, ready_ms: int, ready: Event) -> None:
+    def _await_start(self, action: Start | Provision | MoveOut, node_id: str, ready_ms: int, ready: Event) -> None:
         late_ms = self._now_ms + self._hosts.give_up_ms(action.offer.tier)
         if ready_ms <= late_ms:
             super()._await_start(action, node_id, ready_ms, ready)
             return
-        job_id = action.job_id if isinstance(action, Start) else action.for_job_id
+        job_id = action.for_job_id if isinstance(action, Provision) else action.job_id
         self._at(late_ms, lambda: self._give_up(node_id, action.offer, job_id))
 
     def _give_up(self, node_id: str, offer: Offer, job_id: str) -> None:
@@ -178,8 +178,8 @@ class RoughSimulation(Simulation):
     def _trained_ms(self, run: SimulatedRun, ran_ms: int) -> int:
         return self._rhythm_of(run).worked_ms(ran_ms)
 
-    def _lasts_ms(self, run: SimulatedRun, work_ms: int) -> int:
-        return self._rhythm_of(run).lasts_ms(self._time_of(run, work_ms))
+    def _with_saves_ms(self, run: SimulatedRun, trained_ms: int) -> int:
+        return self._rhythm_of(run).lasts_ms(trained_ms)
 
     def _safe_ms(self, run: SimulatedRun, ran_ms: int) -> int:
         """The work up to its last save."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from app.core.elastic.sharing import RESIZE_S
 from app.core.model.node import RENTED_TIERS, Tier
 
 
@@ -68,6 +69,8 @@ class World:
     Where hosts of the marketplace can be bid for, the lowest bid is `bid_share` of the price on demand in the middle;
     its logarithm wanders with a standard deviation of `bid_sd_share` and forgets where it was with a time constant of
     `bid_forgets_s`. After `bid_taken_s` on average somebody rents on demand what was bid for (0: nobody does).
+
+    A training that goes on with another number of GPUs of its machine stands still for `resize_s`.
     """
 
     name: str
@@ -90,6 +93,7 @@ class World:
     bid_sd_share: float = 0.24
     bid_forgets_s: float = 10_800.0
     bid_taken_s: float = 49_680.0
+    resize_s: float = RESIZE_S
 
     def of(self, tier: Tier) -> TierWorld:
         """The figures of a tier. Machines of one's own are the same in every world: there at once, on a good link."""

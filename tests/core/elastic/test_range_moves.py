@@ -1,0 +1,126 @@
+"""Which machines a range is weighed against: those on offer, and those of its project that are there and idle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.core.board import Board
+from app.core.elastic.range_moves import (
+    AGAIN_MS,
+    LARGER,
+    SMALLER,
+    PlannedChange,
+    SeenRanges,
+    change_of,
+    idle_machines,
+    may_leave,
+    nodes_in,
+    rents_less_than,
+    without_rivals,
+)
+from app.core.elastic.runs import ElasticRun
+from app.core.model.job import JobState, Resources
+from app.core.model.money import Money
+from app.core.model.node import NodeState, Tier
+from app.core.model.plan import Assign, Migrate, MoveOut, Plan, Release
+from app.core.model.snapshot import NodeView
+from app.core.resizing import GpusHeld, GpusTold
+from tests.core import samples
+from tests.core.elastic.test_sharing import measured
+from tests.simulator.scenarios import config
+
+CURVE = measured(g1=1.0, g2=1.8, g3=2.4, g4=2.8)
+FOUR = (0, 1, 2, 3)
+HELD = ElasticRun("run_a", "job_a", "node_a", GpusHeld(FOUR, 4), GpusTold(FOUR), 4, 0, is_range=True)
+HOURS_S = 10 * 3_600.0
+
+
+def machine(node_id: str, gpus: int, usd_per_gpu: float = 1.0, **changes: Any) -> NodeView:
+    price = Money(round(usd_per_gpu * gpus * 1_000_000))
+    more: dict[str, Any] = {"gpu_count": gpus, "free_gpus": tuple(range(gpus)), "price_per_hour": price, "cpus": 64}
+    return samples.node(node_id, **(more | changes))
+
+
+def seen(*idle: NodeView, may_rent: bool = False, **changes: Any) -> SeenRanges:
+    """A range that has four GPUs of a machine for itself, and these other machines."""
+    own = machine("node_a", 4, free_gpus=())
+    job = samples.job("job_a", JobState.RUNNING, resources=Resources(gpus_min=4, gpus_max=4))
+    board = Board.of(samples.snapshot(jobs=(job,), runs=(samples.run("run_a", "job_a", "node_a"),), nodes=(own,)))
+    return SeenRanges(board, {"run_a": CURVE}, config(), False, may_rent, idle, **changes)
+
+
+def change(looked: SeenRanges, run: ElasticRun = HELD) -> PlannedChange | None:
+    return change_of(looked, looked.board.jobs["job_a"], run, HOURS_S, looked.board.now_ms)
+
+
+def test_an_idle_machine_is_taken_though_none_may_be_rented() -> None:
+    found = change(seen(machine("node_b", 2), machine("node_c", 1)))
+    assert found is not None
+    assert (found.kind, found.gpus) == (SMALLER, 1)
+    assert isinstance(found.move, Migrate)
+    assert (found.move.node_id, found.move.gpu_indices) == ("node_c", (0,))
+    assert "node_c" in dict(found.move.versions), "it is dropped where the machine is another's by then"
+    assert "to an idle machine with 1" in found.move.reason
+    assert change(seen()) is None
+
+
+def test_of_two_that_are_alike_the_first_is_taken() -> None:
+    found = change(seen(machine("node_b", 2), machine("node_c", 2)))
+    assert found is not None and isinstance(found.move, Migrate)
+    assert found.move.node_id == "node_b"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        machine("node_b", 4),
+        machine("node_b", 8),
+        machine("node_b", 2, project_id="another"),
+        machine("node_b", 2, gpu_type="H100"),
+        machine("node_b", 2, 2.5),
+        machine("node_b", 2, image="another"),
+    ],
+    ids=["as large", "larger", "another project's", "another kind", "dear", "another image"],
+)
+def test_what_does_not_do_is_left_alone(other: NodeView) -> None:
+    assert change(seen(other)) is None
+
+
+def test_it_keeps_what_it_needs() -> None:
+    assert change(seen(machine("node_b", 1)), replace(HELD, least=2)) is None
+    assert change(seen(machine("node_b", 2)), replace(HELD, least=2)) is not None
+
+
+def test_idle_is_what_is_rented_ready_and_free_for_nobody() -> None:
+    nodes = [
+        machine("node_d", 2),
+        machine("node_c", 2),
+        machine("node_a", 2, free_gpus=(1,)),
+        machine("node_b", 2, state=NodeState.BOOTING),
+        machine("node_e", 2, tier=Tier.OWN),
+        machine("node_f", 2, tier=Tier.SERVERLESS),
+        machine("node_g", 2),
+    ]
+    plan = Plan("any", (Assign("job_b", "node_g", (0,), "", ()), Release("node_x", "", ())))
+    assert nodes_in(plan) == {"node_g", "node_x"}
+    assert [one.node_id for one in idle_machines(nodes, nodes_in(plan))] == ["node_c", "node_d"]
+    assert rents_less_than(6, nodes) and not rents_less_than(5, nodes), "own and serverless ones are no rented nodes"
+
+
+def test_two_do_not_take_one_machine() -> None:
+    moves: list[Migrate | MoveOut] = [Migrate(name, "", "node_b", (0,), "", ()) for name in ("job_a", "job_b")]
+    moves.append(MoveOut("job_c", "", samples.offer("x"), (0,), "", ()))
+    changes = [PlannedChange(HELD, 1, LARGER, one) for one in moves]
+    assert without_rivals(changes) == [changes[0], changes[2]]
+
+
+def test_who_has_changed_lately_stays() -> None:
+    job, now_ms = samples.job("job_a", JobState.RUNNING), 10 * AGAIN_MS
+    assert may_leave(job, 0, 5), "never, also where clocks have just begun"
+    assert not may_leave(job, None, now_ms)
+    assert not may_leave(job, now_ms - AGAIN_MS + 1, now_ms)
+    assert may_leave(job, now_ms - AGAIN_MS, now_ms)
+    assert not may_leave(replace(job, locked=True), 0, now_ms)

@@ -15,7 +15,7 @@ from app.core.model.node import GONE_NODE_STATES, BillingRule, BillingStart, Tie
 from app.core.model.pool import JOINED
 from app.core.model.run import RunState
 from app.db.arrays import is_one_of
-from app.db.tables import allocations, hosts, moves, nodes, runs
+from app.db.tables import allocations, hosts, moves, nodes, run_jobs, runs
 
 _NEWEST_MOVES = 100
 _FEWEST_MOVES = 5  # measured, before what was configured is not believed any more
@@ -98,3 +98,17 @@ async def pauses_of(connection: AsyncConnection, move_ids: Collection[str]) -> M
         select(of.id, of.pause_ms).where(is_one_of(of.id, sorted(move_ids)), of.pause_ms.is_not(None))
     )
     return {row.id: row.pause_ms for row in rows}
+
+
+async def pause_after(connection: AsyncConnection, job_id: str, run_id: str) -> int | None:
+    """From the moment when this run was asked to leave until the job's next one trained, in milliseconds."""
+    of = runs.c
+    asked = select(of.stop_asked_ms).where(of.id == run_id).scalar_subquery()
+    rows = await connection.execute(
+        select(of.running_ms - asked)
+        .join(run_jobs, run_jobs.c.run_id == of.id)
+        .where(run_jobs.c.job_id == job_id, of.member_of.is_(None), of.running_ms >= asked)
+        .order_by(of.running_ms)
+        .limit(1)
+    )
+    return rows.scalar_one_or_none()

@@ -16,7 +16,7 @@ from app.control.each import each
 from app.control.enact import enact
 from app.control.failed_actions import note_outcomes
 from app.control.vacating import longest_ms
-from app.core.defragmentation import Deciding, SeenFleet, SwitchRepair, begun, next_repairs, not_begun
+from app.core.defragmentation import Deciding, PlannedRelease, SeenFleet, SwitchRepair, begun, next_repairs, not_begun
 from app.core.model.health import Chore
 from app.core.model.plan import ProvisionGang
 from app.db.connection import Connection
@@ -25,11 +25,16 @@ from app.services.defragmentation.tell_together import tell_together
 
 
 async def bring_together(
-    context: ControlContext, row: DefragRow, repairs: Sequence[SwitchRepair], seen: SeenFleet, deciding: Deciding
+    context: ControlContext,
+    row: DefragRow,
+    repairs: Sequence[SwitchRepair],
+    releases: Sequence[PlannedRelease],
+    seen: SeenFleet,
+    deciding: Deciding,
 ) -> list[SwitchRepair]:
     """One look at all of them; as they are afterwards. What fails for one is tried again in the next round."""
-    longest = longest_ms(context.settings)
-    todo = await asyncio.to_thread(next_repairs, repairs, seen, deciding, longest, f"defragmentation {row.id}")
+    longest, told = longest_ms(context.settings), f"defragmentation {row.id}"
+    todo = await asyncio.to_thread(next_repairs, repairs, seen, deciding, longest, told, releases)
     now = {one.job_id: one for one in repairs}
     now_ms = seen.snapshot.now_ms
 

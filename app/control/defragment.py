@@ -159,7 +159,7 @@ class Defragmenter:
             under_way = sum(step.state is StepState.MOVING for one in releases.values() for step in one.steps)
             deciding = self._deciding(row, seen.snapshot)
             deciding = replace(deciding, at_once=deciding.at_once - under_way)
-            repairs = await bring_together(self._context, row, repairs, seen, deciding)
+            repairs = await bring_together(self._context, row, repairs, [*releases.values()], seen, deciding)
         if all(one.is_over for one in releases.values()) and all(one.is_over for one in repairs):
             await self._close(row, list(releases.values()), repairs)
 
@@ -207,8 +207,9 @@ class Defragmenter:
     def _deciding(self, row: DefragRow, seen: Snapshot) -> Deciding:
         at_once = self._context.settings.defrag_moves_at_once
         planned_ms = row.asked_ms if row.planned_ms is None else row.planned_ms
-        waiting = frozenset(job.job_id for job in seen.jobs if is_gang(job) and job.state in PLACEABLE_JOB_STATES)
-        return Deciding(row.goal, planned_ms, seen.now_ms, at_once, row.cancelled_ms is not None, waiting)
+        waiting = {job.job_id for job in seen.jobs if is_gang(job) and job.state in PLACEABLE_JOB_STATES}
+        waiting |= {one.job_id for one in repairs_of(row.found) if one.state is RepairState.WAITING}
+        return Deciding(row.goal, planned_ms, seen.now_ms, at_once, row.cancelled_ms is not None, frozenset(waiting))
 
     async def _drop(self, now: _Round, todo: NextSteps) -> None:
         async def drop(connection: Connection, release: PlannedRelease) -> None:

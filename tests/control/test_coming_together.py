@@ -109,8 +109,10 @@ class SpreadGang(Gang):
         assert await self.has() == "abc"
 
     async def until_over(self) -> SwitchRepair:
-        for _ in range(10):
+        for _ in range(20):
             await self.round()
+            for move in await self.hosts.moving():
+                await self.hosts.completes(move)
             await self.decides()
             if (await self.hosts.shown()).row.ended_ms is not None:
                 return await self.repair()
@@ -304,12 +306,21 @@ async def test_one_of_its_own_machines_that_is_lost_has_it_begin_on_the_others(g
     assert (await gang.until_over()).state is RepairState.DONE
 
 
-async def test_a_job_that_comes_to_wait_before_it_begins_comes_first(gang: SpreadGang) -> None:
+async def test_it_does_not_begin_while_another_job_waits_for_what_it_could_move_to(gang: SpreadGang) -> None:
+    """For a minute: who has only just come has a place by the next decision."""
+    world = gang.world
     await gang.hosts.asks()
     await gang.round()
-    await gang.world.submit(resources=resources_json(Resources(4, 4)), saves_ms=1)
-    repair = await gang.until_over()
-    assert repair.state is RepairState.DROPPED and await gang.has() == "ab"
+    other = await world.submit(resources=resources_json(Resources(4, 4)), saves_ms=1)
+    await gang.round()
+    assert (await gang.repair()).state is RepairState.WAITING and await gang.has() == "ab"
+    world.clock.advance(ms=60_000)
+    await gang.round()
+    repair = await gang.repair()
+    assert repair.why.endswith("another job waits for what it could move to")
+    for _ in range(2):
+        await gang.decides()
+    assert (await world.job(other)).state != "queued"
 
 
 async def test_while_it_comes_nobody_else_has_what_was_rented_for_it(gang: SpreadGang) -> None:
@@ -325,6 +336,60 @@ async def test_while_it_comes_nobody_else_has_what_was_rented_for_it(gang: Sprea
     for _ in range(2):
         await gang.decides()
     assert (await gang.world.job(other)).state != "queued", "it has what was left"
+
+
+async def crowded(gang: SpreadGang) -> None:
+    """A small job is on the host that would do, and there is room for it beside another one."""
+    await gang.hosts.machine("d", labels={"switch": "leaf-3"})
+    await gang.hosts.trains("x", "c", 1)
+    await gang.hosts.trains("y", "d", 2)
+
+
+async def test_a_host_is_vacated_for_it_and_nobody_comes_there_before_it(gang: SpreadGang) -> None:
+    world = gang.world
+    await crowded(gang)
+    await gang.hosts.asks()
+    await gang.round()
+    await gang.round()
+    (move,) = await gang.hosts.moving()
+    small = await world.submit(resources=resources_json(Resources(3, 3)), saves_ms=1)
+    await gang.decides()
+    assert (await world.job(small)).state == "queued", "host c has three free GPUs, and is closed"
+    async with world.database.transaction() as connection:
+        await cancel_job(connection, world.ids, world.project_id, small, now_ms=world.clock.now_ms())
+    await gang.hosts.completes(move)
+    for _ in range(4):
+        await gang.round()
+    assert await gang.hosts.states() == ["freed"] and await gang.has() == "abc"
+    await gang.decides()
+    await gang.leaves()
+    await gang.arrives()
+    repair = await gang.until_over()
+    assert (await gang.on(), repair.state) == ("ac", RepairState.DONE)
+    assert (await gang.hosts.shown()).row.end_message == "1 of 1 node vacated, 1 of 1 job came together"
+    await world.check_invariants()
+
+
+async def test_where_the_small_job_cannot_move_it_stays_and_the_host_opens(gang: SpreadGang) -> None:
+    world = gang.world
+    await crowded(gang)
+    await gang.hosts.asks()
+    await gang.round()
+    await gang.round()
+    (move,) = await gang.hosts.moving()
+    async with world.database.transaction() as connection:
+        await pause_job(connection, world.ids, world.project_id, gang.job_id, now_ms=world.clock.now_ms())
+    await gang.round()
+    assert (await gang.repair()).state is RepairState.DROPPED
+    await gang.hosts.completes(move)
+    await gang.leaves()
+    await gang.until_over()
+    assert await gang.hosts.states() == ["dropped"]
+    small = await world.submit(resources=resources_json(Resources(4, 4)), saves_ms=1)
+    await gang.decides()
+    await gang.decides()
+    assert (await world.job(small)).state != "queued"
+    await world.check_invariants()
 
 
 async def test_called_off_before_it_begins_nothing_is_rented(gang: SpreadGang) -> None:

@@ -13,7 +13,8 @@ from app.core.defragmentation.packed_fleet import PackedFleet
 from app.core.defragmentation.packing import Packing, own_cut_fits, pack
 from app.core.defragmentation.packing_bound import least_nodes
 from app.core.defragmentation.planning import cheaper_rent, rooms_for_gangs, whole_nodes
-from app.core.defragmentation.repairs import SwitchRepair, plan_repairs
+from app.core.defragmentation.repair_rooms import room_for_one
+from app.core.defragmentation.repairs import Repairs, SwitchRepair, is_worth, plan_repairs
 from app.core.defragmentation.seen_fleet import Goal, SeenFleet
 from app.core.defragmentation.staying import Stays
 from app.core.defragmentation.waiting_gangs import waiting_gangs
@@ -22,6 +23,7 @@ from app.core.model.snapshot import JobView
 
 _MOVES_PER_RELEASE = 16
 _MOST_CLASSES_OF_STAYS = 20
+_Rooms = list[tuple[GangRoom, tuple[NodeRelease, ...]]]
 
 
 class StepState(StrEnum):
@@ -124,7 +126,7 @@ def plan_for(
     repairs: tuple[SwitchRepair, ...] = ()
     spread: Counter[Stays] = Counter()
     if goal is Goal.POOLS and not rooms:
-        repairs, spread = plan_repairs(seen, pool, most_moves, worth_only=by_schedule)
+        repairs, spread, rooms = _together(seen, packing, pool, bounds, worth_only=by_schedule)
     if rooms:
         found = Defragmentation(tuple(one for _, releases in rooms for one in releases), settled=False)
     elif goal is Goal.POOLS:
@@ -155,18 +157,38 @@ def plan_for(
     )
 
 
+def _together(
+    seen: SeenFleet, packing: Packing, pool: str | None, bounds: SearchBounds, *, worth_only: bool
+) -> tuple[tuple[SwitchRepair, ...], Counter[Stays], _Rooms]:
+    """Who comes together; and what is vacated for one for which nothing is free that would do."""
+    repairs = Repairs(seen)
+    planned = plan_repairs(repairs, pool, bounds.max_moves, worth_only=worth_only)
+    taken = {place for one in planned.found for place in one.places}
+    rest = _rest(bounds, planned.found)
+    found = room_for_one(repairs, planned.blocked, packing, rest, taken)
+    if found is None or (worth_only and not is_worth(found[0])):
+        return planned.found, planned.stays, []
+    repair, room, releases = found
+    stays = planned.stays - Counter([Stays.NOTHING_CLOSER])
+    return (*planned.found, repair), stays, [(room, releases)]
+
+
+def _rest(bounds: SearchBounds, repairs: Sequence[SwitchRepair]) -> SearchBounds:
+    """What these leave of the moves."""
+    moves = max(0, bounds.max_moves - sum(len(one.places) for one in repairs))
+    return replace(bounds, max_moves=moves, moves_per_release=min(bounds.moves_per_release, moves))
+
+
 def _beside(repairs: Sequence[SwitchRepair], packing: Packing, bounds: SearchBounds) -> Defragmentation:
     """Whole nodes, as if those that jobs come together on were not there."""
     taken = {place for one in repairs for place in one.places}
     nodes = [node for node in packing.nodes if node.id not in taken]
     tasks = [task for task in packing.tasks if task.node_id not in taken]
-    left = bounds.max_moves - sum(len(one.places) for one in repairs)
-    per_release = min(bounds.moves_per_release, left)
-    found = whole_nodes(nodes, tasks, replace(bounds, max_moves=left, moves_per_release=per_release))
+    found = whole_nodes(nodes, tasks, _rest(bounds, repairs))
     return replace(found, settled=found.settled and not repairs)
 
 
-def _rooms(seen: SeenFleet, packing: Packing, bounds: SearchBounds) -> list[tuple[GangRoom, tuple[NodeRelease, ...]]]:
+def _rooms(seen: SeenFleet, packing: Packing, bounds: SearchBounds) -> _Rooms:
     waiting = [wishes for wishes in waiting_gangs(seen, packing) if wishes]
     return rooms_for_gangs(PackedFleet(packing.nodes, packing.tasks), waiting, bounds) if waiting else []
 

@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.core.defragmentation.closer import is_closer, reached
+from app.core.defragmentation.deciding import PlannedRelease, ReleaseState
 from app.core.defragmentation.execution import MOST_TRIES, STALE_MS, Deciding
 from app.core.defragmentation.repairs import GangHere, Repairs, RepairState, SwitchRepair, under
 from app.core.defragmentation.seen_fleet import SeenFleet
+from app.core.defragmentation.staying import Stays
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import NodeState
 from app.core.model.plan import ProvisionGang
@@ -21,6 +23,7 @@ from app.core.model.snapshot import JobView, NodeView, versions_of
 from app.core.policies.reasons import duration
 from app.core.topology import Domain, spread
 
+_PATIENCE_MS = 60_000  # for others that wait
 _ON_ITS_WAY = frozenset({JobState.CHECKPOINTING, JobState.STARTING, *PLACEABLE_JOB_STATES})
 _COMING = frozenset({NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN, NodeState.READY})
 
@@ -34,15 +37,24 @@ class NextRepairs:
 
 
 def next_repairs(
-    known: Sequence[SwitchRepair], seen: SeenFleet, deciding: Deciding, longest_ms: int, told: str
+    known: Sequence[SwitchRepair],
+    seen: SeenFleet,
+    deciding: Deciding,
+    longest_ms: int,
+    told: str,
+    releases: Sequence[PlannedRelease] = (),
 ) -> NextRepairs:
-    """`longest_ms`: that one may take from the moment when its machines are rented. `told`: what they are part of."""
+    """`longest_ms`: that one may take from the moment when its machines are rented. `told`: what they are part of.
+    `releases`: of hosts; those that are for one of these jobs come before its own move."""
     repairs, jobs = Repairs(seen), {job.job_id: job for job in seen.snapshot.jobs}
-    now = [_caught_up(one, repairs, jobs.get(one.job_id), deciding, longest_ms) for one in known]
+    first = {one.job_id: [it for it in releases if it.for_job_id == one.job_id] for one in known}
+    now = [_caught_up(one, repairs, jobs.get(one.job_id), deciding, longest_ms, first[one.job_id]) for one in known]
     room = deciding.at_once - sum(one.state is RepairState.MOVING for one in now)
     begin: dict[str, ProvisionGang] = {}
     for number, one in enumerate(now):
         if one.state is not RepairState.WAITING or room <= 0:
+            continue
+        if any(not it.is_over for it in first[one.job_id]) or _is_waited_for(repairs, jobs[one.job_id]):
             continue
         found = _begins(one, repairs, jobs[one.job_id], told)
         if isinstance(found, str):
@@ -53,8 +65,18 @@ def next_repairs(
     return NextRepairs(changed, begin)
 
 
+def _is_waited_for(repairs: Repairs, job: JobView) -> bool:
+    gang = repairs.trains(job)
+    return gang is not None and repairs.is_waited_for(gang.pool, gang.kind)
+
+
 def _caught_up(
-    repair: SwitchRepair, repairs: Repairs, job: JobView | None, deciding: Deciding, longest_ms: int
+    repair: SwitchRepair,
+    repairs: Repairs,
+    job: JobView | None,
+    deciding: Deciding,
+    longest_ms: int,
+    first: Sequence[PlannedRelease],
 ) -> SwitchRepair:
     if repair.is_over:
         return repair
@@ -62,7 +84,7 @@ def _caught_up(
         return _dropped(repair, "the job is over")
     gang = repairs.trains(job)
     if repair.state is RepairState.WAITING:
-        why = _not_begun(repair, repairs, gang, deciding)
+        why = _not_begun(repair, repairs, gang, deciding, first)
         return repair if why is None else _dropped(repair, why)
     trains = gang if job.state is JobState.RUNNING else None
     if trains is not None and trains.lead.run_id != repair.run_id:
@@ -99,16 +121,27 @@ def is_complete(places: Sequence[str], beside: Sequence[tuple[str, NodeView]]) -
     return there >= set(places)
 
 
-def _not_begun(repair: SwitchRepair, repairs: Repairs, gang: GangHere | None, deciding: Deciding) -> str | None:
-    """Why one that waits for its turn is dropped."""
+def _not_begun(
+    repair: SwitchRepair,
+    repairs: Repairs,
+    gang: GangHere | None,
+    deciding: Deciding,
+    first: Sequence[PlannedRelease],
+) -> str | None:
+    """Why one that waits for its turn is dropped. Who has only just come to wait has a place by the next decision."""
     if deciding.cancelled:
         return "it was called off"
-    old_ms = deciding.now_ms - deciding.planned_ms
-    if old_ms > STALE_MS:
-        return f"its plan is {duration(old_ms)} old"
+    if any(one.state is ReleaseState.DROPPED for one in first):
+        return "not all of the hosts that it needs could be vacated"
     if gang is None or gang.lead.run_id != repair.run_id:
         return "it is not where it was any more"
     stays = repairs.why_it_stays(gang)
+    if stays is Stays.WAITED_FOR and not repairs.is_waited_for(gang.pool, gang.kind, _PATIENCE_MS):
+        stays = None
+    begun_ms = max((one.settled_ms or one.begun_ms or 0 for one in first), default=0)
+    old_ms = deciding.now_ms - max(deciding.planned_ms, begun_ms)
+    if stays is None and old_ms > STALE_MS:
+        return f"its plan is {duration(old_ms)} old"
     return None if stays is None else f"it has to stay: it {stays}"
 
 

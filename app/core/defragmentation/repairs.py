@@ -21,7 +21,7 @@ from app.core.model.offer import Offer
 from app.core.model.pool import JOINED, OwnHost, Pool
 from app.core.model.snapshot import JobView, NodeView, RunView
 from app.core.policies.reasons import duration
-from app.core.pools import cut_of, free_of, gives, kinds_of, used_gpus
+from app.core.pools import cut_of, free_of, gives, kinds_of, shared_host, used_gpus
 from app.core.queue import is_placeable, is_running
 from app.core.remaining import remaining_ms
 from app.core.topology import Domain, SwitchRule, domain_in_words, spread
@@ -43,8 +43,8 @@ class SwitchRepair:
     """One job that comes together. `run_id`: that leads it where it is. `places`: the hosts, as their offers name them,
     that it has beside those it keeps; `gpus`: on each. `here`, `there`: under which switches its machines are and will
     be, `spread`, `spread_there`: over racks and switches (`app.core.topology.spread`). `pause_ms`: that it is expected
-    to cost the whole job, `gain_ms`: what it saves of what is left of it; None: nobody knows. `tries`: how often
-    its beginning was dropped. `why`: what has come of it."""
+    to cost the whole job, `gain_ms`: what it saves of what is left of it; None: nobody knows. `moved_gpus`: of jobs
+    that move first, so that it has room. `tries`: how often its beginning was dropped. `why`: what has come of it."""
 
     job_id: str
     run_id: str
@@ -57,6 +57,7 @@ class SwitchRepair:
     spread_there: float
     pause_ms: int
     gain_ms: int | None = None
+    moved_gpus: int = 0
     state: RepairState = RepairState.WAITING
     begun_ms: int | None = None
     tries: int = 0
@@ -71,6 +72,7 @@ class SwitchRepair:
         """After "comes together: "."""
         gain = "what it saves is not known" if self.gain_ms is None else f"it saves about {duration(self.gain_ms)}"
         others = f"{len(self.places)} other machine{'s' * (len(self.places) != 1)}"
+        others += f", once jobs on {self.moved_gpus} GPUs have moved," * bool(self.moved_gpus)
         return (
             f"its {self.machines} machines are {self.here} (entropy {self.spread:.2f}), and with {others} "
             f"{self.there} (entropy {self.spread_there:.2f}); {gain}, for a pause of {duration(self.pause_ms)}"
@@ -104,7 +106,7 @@ class Repairs:
             if one.node_id in self._nodes and (run is None or one.job_id in run.job_ids):
                 self._rented.setdefault(one.job_id, []).append(one)
         self._used = used_gpus(seen.hosts)
-        self._waited_for: dict[tuple[str, str], bool] = {}
+        self._waited_for: dict[tuple[str, str, int], bool] = {}
 
     def trains(self, job: JobView) -> GangHere | None:
         """Where it has all of its machines on hosts of one pool; the run that leads is as its code says it stops."""
@@ -147,18 +149,20 @@ class Repairs:
             if one.node_id not in self._runs
         ]
 
-    def is_waited_for(self, pool: Pool, kind: str) -> bool:
-        """Whether a job waits that could have some of these hosts."""
-        if (pool.name, kind) not in self._waited_for:
+    def is_waited_for(self, pool: Pool, kind: str, for_ms: int = 0) -> bool:
+        """Whether a job waits, for so long already, that could have some of these hosts."""
+        key = pool.name, kind, for_ms
+        if key not in self._waited_for:
             shapes = {
                 (len(host.gpus), host.cpus, host.memory_bytes, kinds_of(host)[kind]): OwnPlace(pool, host, kind)
                 for host in self.seen.hosts
                 if host.is_open and host.pool == pool.name and kind in kinds_of(host)
             }
-            waits = (job for job in self._waiting if job.not_before_ms <= self._now_ms)
+            since_ms = self._now_ms - for_ms
+            waits = (job for job in self._waiting if max(job.not_before_ms, job.submitted_ms) <= since_ms)
             found = any(own_cut_fits(place, job, job.resources.gpus_min) for job in waits for place in shapes.values())
-            self._waited_for[pool.name, kind] = found
-        return self._waited_for[pool.name, kind]
+            self._waited_for[key] = found
+        return self._waited_for[key]
 
     def free(self, gang: GangHere) -> dict[str, Offer]:
         """What it could have beside its own, by place, those with the fewest free GPUs first. Not where nobody says the
@@ -169,6 +173,16 @@ class Repairs:
             if offer is not None and offer.host not in gang.here and any(self._domain(offer.host)):
                 found.append(offer)
         return {one.host: one for one in sorted(found, key=lambda one: (one.shared_gpus, one.host))}
+
+    def beyond(self, gang: GangHere) -> dict[str, Domain]:
+        """Hosts that could be one of its machines if nobody was on them, where their switch is said."""
+        found = {}
+        for host in self.seen.hosts:
+            place = shared_host(host.host_id, gang.kind)
+            domain = self._domain(place)
+            if domain[-1] and place not in gang.here and self._takes(gang, host):
+                found[place] = domain
+        return found
 
     def domains(self, places: Sequence[str]) -> dict[str, Domain]:
         return {place: self._domain(place) for place in places}
@@ -182,35 +196,53 @@ class Repairs:
         return None if pool.most_gpus is None else pool.most_gpus - self._used.get(pool.name, 0)
 
     def _offer(self, gang: GangHere, host: OwnHost) -> Offer | None:
-        job, gpus = gang.job, gang.job.resources.gpus_min
-        if not host.is_open or host.pool != gang.pool.name or gang.kind not in kinds_of(host):
+        gpus = gang.job.resources.gpus_min
+        if not self._takes(gang, host):
             return None
         free = free_of(host, gang.kind)
-        if len(free) < gpus or not own_cut_fits(OwnPlace(gang.pool, host, gang.kind), job, gpus):
-            return None
-        offer = cut_of(gang.pool, host, gang.kind, gpus, free, len(free))
-        is_avoided = offer.key in job.avoided_offers | job.unreached_offers
-        return None if is_avoided or self.seen.is_shut(offer.host) else offer
+        return cut_of(gang.pool, host, gang.kind, gpus, free, len(free)) if len(free) >= gpus else None
+
+    def _takes(self, gang: GangHere, host: OwnHost) -> bool:
+        """Whether the host, if it has room, could be one of its machines."""
+        job, kinds = gang.job, kinds_of(host)
+        if not host.is_open or host.pool != gang.pool.name or gang.kind not in kinds:
+            return False
+        place = OwnPlace(gang.pool, host, gang.kind)
+        if self.seen.is_shut(shared_host(host.host_id, gang.kind)) or not own_cut_fits(
+            place, job, job.resources.gpus_min
+        ):
+            return False
+        every = kinds[gang.kind]
+        offer = cut_of(gang.pool, host, gang.kind, job.resources.gpus_min, every, len(every))
+        return offer.key not in job.avoided_offers | job.unreached_offers
 
     def _domain(self, place: str) -> Domain:
         return self.seen.domains.get(place.partition("/")[0], _UNSAID)
 
 
-def plan_repairs(
-    seen: SeenFleet, pool: str | None, most_moves: int, *, worth_only: bool = False
-) -> tuple[tuple[SwitchRepair, ...], Counter[Stays]]:
-    """Who comes together now, those that are spread most first, and how many that are spread stay, by why. No host
-    counts for two of them. `most_moves`: machines that all of them go to. `worth_only`: those of which
-    it is known that it saves `WORTH` times its pause."""
-    repairs = Repairs(seen)
+@dataclass(frozen=True, slots=True)
+class PlannedRepairs:
+    """`found`: who comes together now. `stays`: how many that are spread do not, by why. `blocked`: those that could
+    move, and for which nothing closer is free."""
+
+    found: tuple[SwitchRepair, ...]
+    stays: Counter[Stays]
+    blocked: tuple[GangHere, ...]
+
+
+def plan_repairs(repairs: Repairs, pool: str | None, most_moves: int, *, worth_only: bool = False) -> PlannedRepairs:
+    """On hosts that are free, those that are spread most first. No host counts for two of them. `most_moves`: machines
+    that all of them go to. `worth_only`: those of which it is known that it is worth its pause."""
     found: list[SwitchRepair] = []
     stays: Counter[Stays] = Counter()
+    blocked: list[GangHere] = []
     taken: set[str] = set()
     for gang in _spread(repairs, pool):
         why = repairs.why_it_stays(gang)
         repair = None if why else _repair(repairs, gang, taken)
         if repair is None:
             stays[why or Stays.NOTHING_CLOSER] += 1
+            blocked += [] if why else [gang]
         elif worth_only and not is_worth(repair):
             stays[Stays.NOT_WORTH] += 1
         elif len(found) == _MOST or sum(len(one.places) for one in (*found, repair)) > most_moves:
@@ -218,11 +250,13 @@ def plan_repairs(
         else:
             found.append(repair)
             taken |= {*repair.places, *gang.here}
-    return tuple(found), stays
+    return PlannedRepairs(tuple(found), stays, tuple(blocked))
 
 
 def is_worth(repair: SwitchRepair) -> bool:
-    return repair.gain_ms is not None and repair.gain_ms > WORTH * repair.pause_ms
+    """In hours of GPUs, with the pauses of those that move for it."""
+    gpus = repair.machines * repair.gpus
+    return repair.gain_ms is not None and repair.gain_ms * gpus > WORTH * repair.pause_ms * (gpus + repair.moved_gpus)
 
 
 def under(counts: Mapping[Domain, int]) -> str:
@@ -249,7 +283,7 @@ def _repair(repairs: Repairs, gang: GangHere, taken: set[str]) -> SwitchRepair |
     return repair_of(gang, found, seen)
 
 
-def repair_of(gang: GangHere, found: Closer, seen: SeenFleet) -> SwitchRepair:
+def repair_of(gang: GangHere, found: Closer, seen: SeenFleet, moved_gpus: int = 0) -> SwitchRepair:
     before, job = Counter(gang.here.values()), gang.job
     return SwitchRepair(
         job_id=job.job_id,
@@ -263,6 +297,7 @@ def repair_of(gang: GangHere, found: Closer, seen: SeenFleet) -> SwitchRepair:
         spread_there=round(spread(found.after), 4),
         pause_ms=seen.habits.cost_ms,
         gain_ms=_gain_ms(gang, found.after, seen),
+        moved_gpus=moved_gpus,
     )
 
 

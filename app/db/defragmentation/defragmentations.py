@@ -168,7 +168,7 @@ async def vacated_nodes(connection: AsyncConnection, *, since_ms: int) -> set[st
     """Nodes, and hosts as their offers name them, of which a move has begun, or has ended, since then, for a
     defragmentation that goes on: one that was called off vacates nothing more. Of those for a job on several machines
     all that it is to have, from the first of these moves on until the last is over: it begins on all of them, or on
-    none."""
+    none. One that comes together there has them from then on until machines are rented for it."""
     of, whole = node_releases.c, defragmentations.c
     rows = await connection.execute(
         select(of.defragmentation_id, of.node_id, of.state, of.begun_ms, of.settled_ms, of.for_job_id, whole.found)
@@ -183,7 +183,8 @@ async def vacated_nodes(connection: AsyncConnection, *, since_ms: int) -> set[st
         elif row.state == ReleaseState.MOVING and _is_moved_since(row, since_ms):
             found.add(row.node_id)
     for (_, job_id), its in together.items():
-        is_open = any(row.state != ReleaseState.FREED for row in its)
+        comes = any(one.job_id == job_id and one.state is RepairState.WAITING for one in repairs_of(its[0].found))
+        is_open = comes or any(row.state != ReleaseState.FREED for row in its)
         if is_open and any(_is_moved_since(row, since_ms) for row in its):
             found |= {row.node_id for row in its} | set(held_of(its[0].found).get(job_id, ()))
     return found

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from app.core.defragmentation import (
     Deciding,
     Goal,
+    ReleaseState,
     RepairState,
     SeenFleet,
     SwitchRepair,
@@ -25,7 +26,7 @@ from app.core.defragmentation import (
 )
 from app.core.defragmentation.closer import closer
 from app.core.defragmentation.execution import MOST_TRIES, STALE_MS
-from app.core.defragmentation.repairs import plan_repairs
+from app.core.defragmentation.repairs import Repairs, plan_repairs
 from app.core.gangs import GangNode
 from app.core.model.job import ANY_NUMBER, JobState, MostUnderOne, Resources
 from app.core.model.money import Money
@@ -112,9 +113,9 @@ class Lab(Fleet):
 
     def stays(self) -> set[str]:
         """Why those that are spread are left alone."""
-        repairs, stays = plan_repairs(self.seen(), None, 100)
-        assert repairs == ()
-        return {str(why) for why in stays}
+        planned = plan_repairs(Repairs(self.seen()), None, 100)
+        assert planned.found == ()
+        return {str(why) for why in planned.stays}
 
 
 def closest(places: dict[str, Domain], job: JobView, rule: SwitchRule) -> Counter[Domain]:
@@ -416,13 +417,80 @@ def test_so_many_at_once_and_so_many_tries() -> None:
     assert not_begun(repair, "a limit").state is RepairState.DROPPED
 
 
+def blocked() -> Lab:
+    """Host c, under leaf-1, would do, and a small job is there."""
+    lab = Lab(leaf_1="ac", leaf_2="b", leaf_3="d")
+    lab.gang("ab")
+    lab.trains(job_view("job_x", 1), "c")
+    lab.trains(job_view("job_y", 2), "d")
+    return lab
+
+
+def test_hosts_are_vacated_for_it_where_nothing_closer_is_free() -> None:
+    plan = plan_for(blocked().seen(), Goal.POOLS, None, 100)
+    (repair,), (release,) = plan.repairs, plan.releases
+    assert (places(repair), repair.there, repair.moved_gpus) == ("c", "2 under leaf-1", 1)
+    assert "with 1 other machine, once jobs on 1 GPUs have moved, 2 under leaf-1" in repair.in_words
+    assert (release.for_job_id, [(one.job_id, one.target) for one in release.steps]) == ("job_g", [("job_x", "d/A100")])
+    assert release.reason == (
+        "all 4 GPUs of c are free after 1 move of 1 GPUs in all, and job_g can have all of its machines under leaf-1"
+    )
+    assert plan.held == (("job_g", ()),) and plan.moves == 2
+    assert plan_for(blocked().seen(), Goal.POOLS, None, 1).repairs == (), "two moves"
+
+
+def test_what_has_room_there_is_held_for_it_and_most_are_already_there() -> None:
+    lab = Lab(leaf_1="acde", leaf_2="bx", leaf_3="fg", leaf_4="y")
+    lab.gang("abx")
+    for number, host in enumerate("dfy"):
+        lab.trains(job_view(f"job_{number}", 1), host)
+    lab.trains(job_view("job_pinned", 1, locked=True), "e")
+    plan = plan_for(lab.seen(), Goal.POOLS, None, 100)
+    (repair,) = plan.repairs
+    assert (places(repair), plan.held) == ("cd", (("job_g", ("c/A100",)),))
+    assert "c/A100" not in {step.target for one in plan.releases for step in one.steps}
+
+
+def test_nobody_is_moved_for_a_job_that_has_to_be_apart_or_by_schedule_for_a_gain_that_is_less() -> None:
+    lab = blocked()
+    lab.jobs[0] = replace(lab.jobs[0], most_under_one=MostUnderOne(switch=1))
+    assert plan_for(lab.seen(), Goal.POOLS, None, 100).repairs == ()
+    lab = blocked()
+    lab.jobs[0] = replace(lab.jobs[0], total_steps=1_000, step=0)
+    for saved_ms, wanted in ((9.0, 0), (9.6, 1)):
+        seen = replace(lab.seen(), gains_ms={"job_g": saved_ms})
+        plan = plan_for(seen, Goal.POOLS, None, 100, by_schedule=True)
+        assert len(plan.repairs) == len(plan.releases) == wanted, "twice the pauses of nine GPUs, for eight"
+
+
+def test_its_own_move_is_the_last_of_the_chain() -> None:
+    lab = blocked()
+    plan = plan_for(lab.seen(), Goal.POOLS, None, 100)
+    (repair,), (release,) = plan.repairs, plan.releases
+
+    def after(state: ReleaseState, **more: Any) -> tuple[SwitchRepair, dict[str, Any]]:
+        releases = [replace(release, state=state)]
+        found = next_repairs([repair], lab.seen(), deciding(**more), LONGEST_MS, "dfrg_1", releases)
+        return next(iter(found.changed), repair), dict(found.begin)
+
+    assert after(ReleaseState.MOVING) == (repair, {})
+    assert after(ReleaseState.DROPPED)[0].why == "not all of the hosts that it needs could be vacated"
+    lab.begins_to_move("job_x", "d")
+    lab.ends_to_move("job_x", done=True)
+    assert list(after(ReleaseState.FREED)[1]) == ["job_g"]
+    lab.jobs.append(job_view("job_w", 1, state=JobState.QUEUED, submitted_ms=NOW_MS - 1_000))
+    assert after(ReleaseState.FREED) == (repair, {}), "who has just come has a place by the next decision"
+    lab.jobs[-1] = replace(lab.jobs[-1], submitted_ms=NOW_MS - 60_000)
+    assert after(ReleaseState.FREED)[0].why.endswith("another job waits for what it could move to")
+
+
 FLEETS = st.integers(min_value=0, max_value=2**32)
 
 
 @given(seed=FLEETS, rule=st.sampled_from(SwitchRule))
 def test_any_fleet_comes_to_rest_and_no_job_is_ever_spread_more(seed: int, rule: SwitchRule) -> None:
-    """Plans are carried out, all or in part, until there are none: each makes what it touches strictly closer, no GPU
-    is given out twice, and bounds hold."""
+    """Plans are carried out until there are none: each makes the jobs that it is about strictly closer, no GPU is given
+    out twice, and bounds hold."""
     draw = random.Random(seed)
     names = iter("abcdefghijklmnopqrstuvwxyz")
     switches = {
@@ -436,15 +504,18 @@ def test_any_fleet_comes_to_rest_and_no_job_is_ever_spread_more(seed: int, rule:
         size = draw.randint(2, 5)
         if len(free) >= size:
             lab.gang("".join(draw.sample(free, size)), f"g{number}", most_under_one=most)
-    for number in range(draw.randint(0, 4)):
+    for number in range(draw.randint(0, 8)):
         free = [host for host in lab.hosts if lab.room(host)]
         if free:
             lab.trains(job_view(f"job_{number}", 1), draw.choice(free))
     for _ in range(40):
-        seen = replace(lab.seen(), rule=rule)
-        repairs, _stays = plan_repairs(seen, None, 100)
+        plan = plan_for(replace(lab.seen(), rule=rule), Goal.POOLS, None, 100)
+        repairs = plan.repairs
         if not repairs:
             break
+        for one in (step for release in plan.releases if release.for_job_id for step in release.steps):
+            lab.begins_to_move(one.job_id, one.target.partition("/")[0])  # it has room, or this raises
+            lab.ends_to_move(one.job_id, done=True)
         assert len({place for one in repairs for place in one.places}) == sum(len(one.places) for one in repairs)
         for repair in repairs:
             before, job = lab.spread(repair.job_id), lab.job(repair.job_id)

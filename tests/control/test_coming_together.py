@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from allpass.recipe.packing import SCRIPT_NAME
 from app.core.defragmentation import Goal, RepairState, SwitchRepair
 from app.core.model.health import Chore
 from app.core.model.job import Resources
@@ -26,16 +27,18 @@ from tests.control.dying import DyingDatabase, KilledError
 from tests.control.test_gang_spread import NetworkedHosts
 from tests.control.test_gangs import MEETING, Gang, one_at_once
 from tests.control.world import World
-from tests.seeds import resources_json
+from tests.seeds import resources_json, seed_app
 
 
 class SpreadGang(Gang):
     """A job on two hosts of a pool, under leaf-1 and leaf-2; it has trained for an hour when a third host, under
     leaf-1, joins."""
 
-    def __init__(self, world: World, folder: Path) -> None:
-        super().__init__(world)
-        self.hosts = Fragmented(world, folder, Goal.POOLS)
+    def __init__(self, world: World, folder: Path, others: str = "") -> None:
+        """`others`: further hosts under leaf-1, on which it begins, too."""
+        super().__init__(world, nodes=2 + len(others))
+        self.hosts, self.others = Fragmented(world, folder, Goal.POOLS), others
+        self.bits_per_s: dict[str, int] = {}  # by host: how fast it reaches the first machine
 
     async def spread(self, **changes: Any) -> None:
         world, hosts = self.world, self.hosts
@@ -46,7 +49,9 @@ class SpreadGang(Gang):
         await world.restart()
         await hosts.machine("a", labels={"switch": "leaf-1"})
         await hosts.machine("b", labels={"switch": "leaf-2"})
-        resources = resources_json(Resources(4, 4, nodes=2))
+        for name in self.others:
+            await hosts.machine(name, labels={"switch": "leaf-1"})
+        resources = resources_json(Resources(4, 4, nodes=self.size))
         given = {"saves_ms": 1, "deadline_ms": world.clock.now_ms() + 100 * HOUR_MS}
         self.job_id = await world.submit(resources=resources, **given | changes)
         await self.arrives()
@@ -71,9 +76,11 @@ class SpreadGang(Gang):
         """Its machines boot, are prepared, and run."""
         await self.decides()
         await self.decides()
-        for rank in range(2):
-            await self.say(rank, "prepared", meeting=MEETING if rank == 0 else None)
-        for rank in range(2):
+        names = {node.id: node.host.removeprefix("host_")[0] for node in await self.world.rows(t.nodes)}
+        for rank, run in enumerate(await self.runs()):
+            speed = self.bits_per_s.get(names[run.node_id])
+            await self.say(rank, "prepared", meeting=MEETING if rank == 0 else None, network_bits_per_s=speed)
+        for rank in range(self.size):
             await self.say(rank, "running", step=50)
 
     async def decides(self) -> None:
@@ -201,6 +208,44 @@ async def test_by_schedule_it_stays_as_long_as_nobody_knows_what_it_would_save(g
     for _ in range(3):
         await gang.round(after_ms=61_000)
     assert await gang.world.rows(t.defragmentations) == []
+
+
+TRAINING = {"method": "lora", "batch_size": 12, "sequence_length": 512}
+BYTES = 2 * 11_272_192 * 4  # what is trained, in float32, of each of the two other machines
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "far", "known"),
+    [
+        (SCRIPT_NAME, 1_000_000_000, True),
+        (SCRIPT_NAME, 10_000_000_000, True),
+        (SCRIPT_NAME, None, False),
+        ("train.py", 1_000_000_000, False),
+    ],
+)
+async def test_what_it_saves_is_known_of_the_recipe_by_what_was_measured_between_its_machines(
+    world: World, tmp_path: Path, entrypoint: str, far: int | None, known: bool
+) -> None:
+    """By schedule it comes together where that is twice its pause."""
+    async with world.database.transaction() as connection:
+        world.app = await seed_app(connection, world.project_id, entrypoint=entrypoint)
+    made = SpreadGang(world, tmp_path, others="e")
+    made.bits_per_s = {"a": 10_000_000_000, "e": 10_000_000_000} | ({} if far is None else {"b": far})
+    template = {"nodes": 3, "model": {"name": "llama-3.2-1b"}, "training": TRAINING}
+    await made.spread(template=template, plan="it fits", total_steps=1_050)
+    lead = (await made.runs())[0]
+    assert (lead.layout is not None) is (entrypoint == SCRIPT_NAME)
+    assert lead.layout is None or (lead.layout["gpus"], lead.layout["accumulation"]) == (3, 1)
+    world.settings.defrag_every_s = 60
+    for _ in range(3):
+        await made.round(after_ms=61_000)
+    rows = await world.rows(t.defragmentations)
+    pays = known and far == 1_000_000_000
+    assert len(rows) == pays
+    if pays:
+        (repair,) = repairs_of(rows[0].found)
+        assert repair.gain_ms == pytest.approx(1_000 * BYTES * 8_000 * (1e-9 - 1e-10), rel=1e-3)
+        assert await made.has() == "abce"
 
 
 async def test_a_machine_that_never_comes_leaves_it_where_it_is(gang: SpreadGang) -> None:

@@ -56,10 +56,12 @@ def test_it_comes_together_under_one_switch_once_a_host_there_is_vacated(
 ) -> None:
     """No loss differs from that of two processes that nobody disturbed; `explain` says from where to where."""
     alone = losses_of(tmp_path, LONG["steps"])
+    hosts: list[OwnHostProcess] = []
     with ExitStack() as ending:
 
         def joins(name: str, switch: str, gpus: int = 2) -> None:
             host = OwnHostProcess(folder, name, gpus=gpus)
+            hosts.append(host)
             ending.callback(host.clear)
             token = lab.client.create_pool_token("lab").token
             done = host.join(lab.client.url, token, "--label", f"switch={switch}")
@@ -98,7 +100,7 @@ def test_it_comes_together_under_one_switch_once_a_host_there_is_vacated(
         assert [named(lab, one) for one in small] == ["four", "four"]
         for one in small:
             one.cancel()
-        lab.settled()
+        until("empty hosts", lambda: not any(host.machine_processes() for host in hosts), within_s=120)
 
 
 def named(lab: Service, job: allpass.Job) -> str:

@@ -51,23 +51,29 @@ def next_repairs(
     now = [_caught_up(one, repairs, jobs.get(one.job_id), deciding, longest_ms, first[one.job_id]) for one in known]
     room = deciding.at_once - sum(one.state is RepairState.MOVING for one in now)
     begin: dict[str, ProvisionGang] = {}
+    pools: set[str] = set()  # one each time: the next one sees what it has left
     for number, one in enumerate(now):
-        if one.state is not RepairState.WAITING or room <= 0:
+        gang = repairs.trains(jobs[one.job_id]) if one.state is RepairState.WAITING else None
+        if gang is None or room <= 0 or gang.pool.name in pools or _has_to_wait(one, repairs, gang, first[one.job_id]):
             continue
-        if any(not it.is_over for it in first[one.job_id]) or _is_waited_for(repairs, jobs[one.job_id]):
-            continue
-        found = _begins(one, repairs, jobs[one.job_id], told)
+        found = _begins(one, repairs, gang, told)
         if isinstance(found, str):
             now[number] = _dropped(one, found)
         else:
             begin[one.job_id], room = found, room - 1
+            pools.add(gang.pool.name)
     changed = tuple(after for before, after in zip(known, now, strict=True) if after != before)
     return NextRepairs(changed, begin)
 
 
-def _is_waited_for(repairs: Repairs, job: JobView) -> bool:
-    gang = repairs.trains(job)
-    return gang is not None and repairs.is_waited_for(gang.pool, gang.kind)
+def _has_to_wait(repair: SwitchRepair, repairs: Repairs, gang: GangHere, first: Sequence[PlannedRelease]) -> bool:
+    """For hosts that are vacated for it, for others that wait, or for room within its pool's limit."""
+    left = repairs.left_in(gang.pool)
+    return (
+        any(not one.is_over for one in first)
+        or repairs.is_waited_for(gang.pool, gang.kind)
+        or (left is not None and left < len(repair.places) * repair.gpus)
+    )
 
 
 def _caught_up(
@@ -145,15 +151,12 @@ def _not_begun(
     return None if stays is None else f"it has to stay: it {stays}"
 
 
-def _begins(repair: SwitchRepair, repairs: Repairs, job: JobView, told: str) -> ProvisionGang | str:
-    gang = repairs.trains(job)
-    assert gang is not None  # it was caught up
+def _begins(repair: SwitchRepair, repairs: Repairs, gang: GangHere, told: str) -> ProvisionGang | str:
+    """What is rented; or why it is dropped."""
+    job = gang.job
     free, rule = repairs.free(gang), repairs.rule_for(job)
     if not free.keys() >= set(repair.places):
         return "what it was to move to is not free any more"
-    left = repairs.left_in(gang.pool)
-    if left is not None and left < len(repair.places) * repair.gpus:
-        return "its pool may not use so many GPUs at once any more"
     before = Counter(gang.here.values())
     after = reached(rule, gang.here, repairs.domains(repair.places), job.most_under_one.by_level)
     if after is None or not is_closer(after, before):

@@ -71,8 +71,8 @@ class SwitchRepair:
     def in_words(self) -> str:
         """After "comes together: "."""
         gain = "what it saves is not known" if self.gain_ms is None else f"it saves about {duration(self.gain_ms)}"
-        others = f"{len(self.places)} other machine{'s' * (len(self.places) != 1)}"
-        others += f", once jobs on {self.moved_gpus} GPUs have moved," * bool(self.moved_gpus)
+        first = f", once jobs on {self.moved_gpus} GPUs have moved," if self.moved_gpus else ""
+        others = f"{len(self.places)} other machine{'s' * (len(self.places) != 1)}{first}"
         return (
             f"its {self.machines} machines are {self.here} (entropy {self.spread:.2f}), and with {others} "
             f"{self.there} (entropy {self.spread_there:.2f}); {gain}, for a pause of {duration(self.pause_ms)}"
@@ -109,19 +109,18 @@ class Repairs:
         self._waited_for: dict[tuple[str, str, int], bool] = {}
 
     def trains(self, job: JobView) -> GangHere | None:
-        """Where it has all of its machines on hosts of one pool; the run that leads is as its code says it stops."""
-        its = self._rented.get(job.job_id, [])
-        on = [(one.host, self._nodes[one.node_id]) for one in its if one.node_id in self._runs]
-        leads = {one.leads for one in its} - {""}
-        lead = next((self._runs[node.node_id] for _, node in on if self._runs[node.node_id].run_id in leads), None)
-        lead = lead or next((self._runs[node.node_id] for _, node in on), None)
-        sites = {(node.provider, node.region, node.gpu_type) for _, node in on}
-        if lead is None or len(sites) != 1 or len({place for place, _ in on}) != job.resources.nodes != 1:
+        """Where it has all of its machines on hosts of one pool. What leads it is not known of code that does not say
+        how it stops: then any of its runs stands for all."""
+        its = [one for one in self._rented.get(job.job_id, ()) if one.node_id in self._runs]
+        sites = {(node.provider, node.region, node.gpu_type) for one in its for node in [self._nodes[one.node_id]]}
+        here = {one.host: self._domain(one.host) for one in its}
+        if len(sites) != 1 or len(here) != job.resources.nodes:
             return None
         provider, pool, kind = sites.pop()
         if provider != JOINED or pool not in self._pools:
             return None
-        return GangHere(job, lead, self._pools[pool], kind, {place: self._domain(place) for place, _ in on})
+        lead = next((one for one in its if one.leads), its[0])
+        return GangHere(job, self._runs[lead.node_id], self._pools[pool], kind, here)
 
     def why_it_stays(self, gang: GangHere) -> Stays | None:
         """None: it may be moved."""
@@ -237,9 +236,10 @@ def plan_repairs(repairs: Repairs, pool: str | None, most_moves: int, *, worth_o
     stays: Counter[Stays] = Counter()
     blocked: list[GangHere] = []
     taken: set[str] = set()
+    gpus: Counter[str] = Counter()  # by pool
     for gang in _spread(repairs, pool):
         why = repairs.why_it_stays(gang)
-        repair = None if why else _repair(repairs, gang, taken)
+        repair = None if why else _repair(repairs, gang, taken, gpus[gang.pool.name])
         if repair is None:
             stays[why or Stays.NOTHING_CLOSER] += 1
             blocked += [] if why else [gang]
@@ -250,6 +250,7 @@ def plan_repairs(repairs: Repairs, pool: str | None, most_moves: int, *, worth_o
         else:
             found.append(repair)
             taken |= {*repair.places, *gang.here}
+            gpus[gang.pool.name] += len(repair.places) * repair.gpus
     return PlannedRepairs(tuple(found), stays, tuple(blocked))
 
 
@@ -273,12 +274,13 @@ def _spread(repairs: Repairs, pool: str | None) -> Iterator[GangHere]:
     return (one for entropy, one in ranked if entropy > 0)
 
 
-def _repair(repairs: Repairs, gang: GangHere, taken: set[str]) -> SwitchRepair | None:
+def _repair(repairs: Repairs, gang: GangHere, taken: set[str], gpus: int) -> SwitchRepair | None:
+    """`taken`: places that others go to, with so many GPUs of this pool."""
     job, seen = gang.job, repairs.seen
     free = repairs.domains([place for place in repairs.free(gang) if place not in taken])
     found = closer(repairs.rule_for(job), gang.here, free, job.most_under_one.by_level)
     left = repairs.left_in(gang.pool)
-    if found is None or (left is not None and left < len(found.places) * job.resources.gpus_min):
+    if found is None or (left is not None and left < gpus + len(found.places) * job.resources.gpus_min):
         return None
     return repair_of(gang, found, seen)
 

@@ -160,12 +160,14 @@ def plan_for(
 def _together(
     seen: SeenFleet, packing: Packing, pool: str | None, bounds: SearchBounds, *, worth_only: bool
 ) -> tuple[tuple[SwitchRepair, ...], Counter[Stays], _Rooms]:
-    """Who comes together; and what is vacated for one for which nothing is free that would do."""
+    """Who comes together; and what is vacated for one for which nothing is free that would do, while no job waits for
+    whole hosts anywhere."""
     repairs = Repairs(seen)
     planned = plan_repairs(repairs, pool, bounds.max_moves, worth_only=worth_only)
     taken = {place for one in planned.found for place in one.places}
     rest = _rest(bounds, planned.found)
-    found = room_for_one(repairs, planned.blocked, packing, rest, taken)
+    blocked = () if planned.blocked and is_wanted(seen) else planned.blocked
+    found = room_for_one(repairs, blocked, packing, rest, taken)
     if found is None or (worth_only and not is_worth(found[0])):
         return planned.found, planned.stays, []
     repair, room, releases = found

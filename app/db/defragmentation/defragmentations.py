@@ -115,12 +115,13 @@ async def set_release(
 
 
 async def set_repairs(connection: AsyncConnection, row_id: str, repairs: Sequence[SwitchRepair]) -> None:
-    """How far the jobs have come that come together by it."""
+    """How far the jobs have come that come together by it: decisions keep machines for them, or let them go."""
     of = defragmentations.c
     known = literal({_REPAIRS: codec.encode(tuple(repairs))}, JSONB)
     await connection.execute(
         update(defragmentations).where(of.id == row_id, of.state.in_(OPEN)).values(found=of.found.concat(known))
     )
+    await notify.control(connection)
 
 
 async def coming_together(connection: AsyncConnection, *, since_ms: int) -> list[ComingTogether]:

@@ -191,7 +191,8 @@ class Settings(BaseSettings):
         ge=0,
         le=2_592_000,
         description="How often own pools and rented machines are looked at for nodes to vacate by moves; 0: only when "
-        "it is asked for. Of a pool only while a job waits that whole hosts would let begin",
+        "it is asked for. Of a pool only while a job waits that whole hosts would let begin; jobs on several machines "
+        "come together where that is known to save twice what it costs",
     )
     defrag_moves: int = Field(20, ge=1, le=10_000, description="Most moves of one that begins by schedule")
     defrag_moves_at_once: int = Field(2, ge=1, le=100, description="Of its moves, how many may be under way")

@@ -15,8 +15,8 @@ from app.api.errors import documented
 from app.api.once import answer_once, first_answer
 from app.api.requests import DefragmentationId, IdempotencyHeader, known_id
 from app.api.views import instant, instant_or_none
-from app.core.defragmentation import Goal, PlannedRelease
-from app.db.defragmentation.defragmentations import DefragRow, held_of
+from app.core.defragmentation import Goal, PlannedRelease, SwitchRepair
+from app.db.defragmentation.defragmentations import DefragRow, held_of, repairs_of
 from app.services.defragmentation.ask_defragmentation import (
     ask_defragmentation,
     call_off_defragmentation,
@@ -50,8 +50,9 @@ async def create(
     idempotency_key: IdempotencyHeader = None,
 ) -> Response:
     """Jobs of half-used nodes move together, a few at a time and each without losing a step, so that whole nodes are
-    free or their rent ends. With `dry_run` the answer is the plan, and nothing is done; else it is planned and carried
-    out soon. A conflict while another one of the goal is under way, and where jobs are moved by stop-and-go."""
+    free or their rent ends; those on several machines come together under fewer switches. With `dry_run` the answer is
+    the plan, and nothing is done; else it is planned and carried out soon. A conflict while another one of the goal is
+    under way, and where jobs are moved by stop-and-go."""
     goal, now_ms = Goal(body.goal), context.clock.now_ms()
     planned = None
     if body.dry_run:  # before anything is locked: it reads the whole fleet
@@ -163,7 +164,25 @@ def _counts(found: Mapping[str, Any]) -> dict[str, Any]:
         **{name: found.get(name) for name in ("nodes", "occupied", "least", "settled")},
         "left_alone": found.get("left_alone") or {},
         "held": {job_id: [names.get(one, one) for one in its] for job_id, its in held_of(found).items()},
+        "repairs": [_repair(one, names) for one in repairs_of(found)],
     }
+
+
+def _repair(repair: SwitchRepair, names: Mapping[str, str]) -> wire.DefragRepair:
+    return wire.DefragRepair(
+        job_id=repair.job_id,
+        state=repair.state.value,
+        machines=repair.machines,
+        gpus=repair.gpus,
+        here=repair.here,
+        there=repair.there,
+        entropy=repair.spread,
+        entropy_there=repair.spread_there,
+        hosts=[names.get(place, place) for place in repair.places],
+        pause_s=repair.pause_ms / 1000,
+        gain_s=None if repair.gain_ms is None else repair.gain_ms / 1000,
+        why=repair.why or None,
+    )
 
 
 def _release(

@@ -86,6 +86,22 @@ DEFRAGMENTATION: Final[Mapping[str, Any]] = {
             "why": "gpu-box-1 is vacated: all 4 GPUs are free, for 1 move with 2.9 GPU-seconds of pause",
         }
     ],
+    "repairs": [
+        {
+            "job_id": example_id("job"),
+            "state": "done",
+            "machines": 2,
+            "gpus": 8,
+            "here": "1 under leaf-3, 1 under leaf-4",
+            "there": "2 under leaf-3",
+            "entropy": 0.6931,
+            "entropy_there": 0.0,
+            "hosts": ["gpu-box-7"],
+            "pause_s": 11.0,
+            "gain_s": 540.0,
+            "why": "its 2 machines came together",
+        }
+    ],
     "asked_at": "2026-11-21T00:22:16Z",
     "planned_at": "2026-11-21T00:22:17Z",
     "ended_at": "2026-11-21T00:23:02Z",

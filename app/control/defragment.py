@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from app.control.bring_together import bring_together
 from app.control.context import ControlContext, as_ms
 from app.control.dropping import Dropped
 from app.control.each import each, each_by_itself
@@ -23,10 +24,11 @@ from app.core.defragmentation import (
     Packing,
     PlannedRelease,
     ReleaseState,
+    RepairState,
     SeenFleet,
     StepState,
+    SwitchRepair,
     caught_up,
-    is_wanted,
     move_of,
     next_steps,
     pack,
@@ -47,6 +49,7 @@ from app.db.defragmentation.defragmentations import (
     end_defragmentation,
     open_defragmentations,
     releases_of,
+    repairs_of,
     set_planned,
     set_release,
 )
@@ -118,10 +121,8 @@ class Defragmenter:
         """Nothing is written where there is nothing to gain."""
         context, most = self._context, self._context.settings.defrag_moves
         seen = await self._see()
-        if goal is Goal.POOLS and not await asyncio.to_thread(is_wanted, seen):
-            return
-        plan = await asyncio.to_thread(plan_for, seen, goal, None, most)
-        if not plan.releases:
+        plan = await asyncio.to_thread(plan_for, seen, goal, None, most, by_schedule=True)
+        if plan.is_empty:
             return
         now_ms = context.clock.now_ms()
         row = DefragRow(context.ids.new("dfrg"), goal, None, _BY_SCHEDULE, most, "asked", now_ms)
@@ -152,8 +153,15 @@ class Defragmenter:
         releases = {one.release.position: one.release for one in known}
         if any(not one.is_over for one in releases.values()):
             await self._step(row, releases)
-        if all(one.is_over for one in releases.values()):
-            await self._close(row, list(releases.values()))
+        repairs = repairs_of(row.found)
+        if any(not one.is_over for one in repairs):
+            seen = await self._see()
+            under_way = sum(step.state is StepState.MOVING for one in releases.values() for step in one.steps)
+            deciding = self._deciding(row, seen.snapshot)
+            deciding = replace(deciding, at_once=deciding.at_once - under_way)
+            repairs = await bring_together(self._context, row, repairs, [*releases.values()], seen, deciding)
+        if all(one.is_over for one in releases.values()) and all(one.is_over for one in repairs):
+            await self._close(row, list(releases.values()), repairs)
 
     async def _plan(self, row: DefragRow) -> None:
         if row.cancelled_ms is not None:
@@ -199,8 +207,9 @@ class Defragmenter:
     def _deciding(self, row: DefragRow, seen: Snapshot) -> Deciding:
         at_once = self._context.settings.defrag_moves_at_once
         planned_ms = row.asked_ms if row.planned_ms is None else row.planned_ms
-        waiting = frozenset(job.job_id for job in seen.jobs if is_gang(job) and job.state in PLACEABLE_JOB_STATES)
-        return Deciding(row.goal, planned_ms, seen.now_ms, at_once, row.cancelled_ms is not None, waiting)
+        waiting = {job.job_id for job in seen.jobs if is_gang(job) and job.state in PLACEABLE_JOB_STATES}
+        waiting |= {one.job_id for one in repairs_of(row.found) if one.state is RepairState.WAITING}
+        return Deciding(row.goal, planned_ms, seen.now_ms, at_once, row.cancelled_ms is not None, frozenset(waiting))
 
     async def _drop(self, now: _Round, todo: NextSteps) -> None:
         async def drop(connection: Connection, release: PlannedRelease) -> None:
@@ -291,12 +300,15 @@ class Defragmenter:
 
         await each(self._context, Chore.DEFRAG, releases, act, named=named)
 
-    async def _close(self, row: DefragRow, releases: Sequence[PlannedRelease]) -> None:
-        freed = [one for one in releases if one.state is ReleaseState.FREED]
-        if not releases:
-            message = "there was nothing to vacate"
-        else:
-            message = f"{len(freed)} of {len(releases)} node{'s' * (len(releases) != 1)} vacated"
+    async def _close(self, row: DefragRow, releases: Sequence[PlannedRelease], repairs: Sequence[SwitchRepair]) -> None:
+        told = []
+        if releases:
+            freed = sum(one.state is ReleaseState.FREED for one in releases)
+            told.append(f"{freed} of {len(releases)} node{'s' * (len(releases) != 1)} vacated")
+        if repairs:
+            done = sum(one.state is RepairState.DONE for one in repairs)
+            told.append(f"{done} of {len(repairs)} job{'s' * (len(repairs) != 1)} came together")
+        message = ", ".join(told) or "there was nothing to vacate"
         await self._end(row, "done" if row.cancelled_ms is None else "cancelled", message)
 
     async def _end(self, row: DefragRow, state: str, message: str) -> None:

@@ -13,9 +13,11 @@ from app.control.enact import enact_apart
 from app.control.failed_actions import due, note_outcomes
 from app.control.observe import Observation
 from app.control.rank_hosts import host_order
+from app.control.vacating import longest_ms
 from app.core.gangs import (
     RESERVE_AFTER_MS,
     Claim,
+    ComingTogether,
     EmptyPool,
     GatheredGangs,
     LackingGang,
@@ -34,6 +36,7 @@ from app.core.set_aside import SetAside
 from app.core.topology import domains_of
 from app.db.connection import Connection
 from app.db.decisions.enactment import set_wait_reasons
+from app.db.defragmentation.defragmentations import coming_together
 from app.db.pools.hosts import seen_hosts
 from app.db.pools.pools import read_pools
 from app.db.pools.switches import racks_and_switches
@@ -86,6 +89,8 @@ class GangPlacer:
             rented = await gang_nodes(connection, {job.job_id for job in gangs})
             pools = await _empty_pools(connection, snapshot.now_ms) if _any_waits_long(gangs, snapshot.now_ms) else []
             chooses = bool(waiting) or any(run.tier is not Tier.OWN for run in snapshot.runs)
+            together = await self._coming_together(connection, snapshot.now_ms) if len(waiting) < len(gangs) else []
+            chooses = chooses or bool(together)
             domains = domains_of(await racks_and_switches(connection)) if chooses else {}
         known = partial(
             gather,
@@ -96,6 +101,7 @@ class GangPlacer:
             asides=asides,
             config=self._config,
             rule=context.settings.gang_switches,
+            together=together,
         )
         gathered = await self._by_the_ranker(snapshot, known) if waiting else None
         if gathered is None:
@@ -112,6 +118,13 @@ class GangPlacer:
         told = [Waiting(job_id, why) for job_id, why in sorted(why_not.items())]
         await in_batches(context, Chore.GANGS, told, set_wait_reasons, at_once=_AT_ONCE)
         return gathered.snapshot
+
+    async def _coming_together(self, connection: Connection, now_ms: int) -> list[ComingTogether]:
+        """Not where nobody carries on what was begun: then what was rented for it is let go."""
+        settings = self._context.settings
+        if settings.moves != "make_before_break":
+            return []
+        return await coming_together(connection, since_ms=now_ms - longest_ms(settings))
 
     async def _by_the_ranker(self, snapshot: Snapshot, known: Callable[..., GatheredGangs]) -> GatheredGangs | None:
         """None where hosts come as they do by default. A ranker that fails stops nobody: then they do, too."""

@@ -12,6 +12,12 @@ from app.core.defragmentation.execution import SETTLES_MS
 from app.core.model.health import Chore
 from app.db.defragmentation.defragmentations import vacated_nodes
 from app.db.jobs.set_asides import nodes_on
+from app.settings import Settings
+
+
+def longest_ms(settings: Settings) -> int:
+    """That one move may take: to prepare, and to save and go on."""
+    return 2 * as_ms(settings.move_timeout_s) + SETTLES_MS
 
 
 class VacatedNodes:
@@ -38,10 +44,9 @@ class VacatedNodes:
         return found[0] if found else seen
 
     async def _close(self, seen: Observation) -> Observation:
-        settings = self._context.settings
-        longest_ms = 2 * as_ms(settings.move_timeout_s) + SETTLES_MS  # to prepare, and to save and go on
+        since_ms = seen.snapshot.now_ms - longest_ms(self._context.settings)
         async with self._context.database.statement() as connection:
-            places = await vacated_nodes(connection, since_ms=seen.snapshot.now_ms - longest_ms)
+            places = await vacated_nodes(connection, since_ms=since_ms)
             cuts = await nodes_on(connection, places) if places else []
         closed = frozenset(places | {one.node_id for one in cuts})
         snapshot = without_vacated(seen.snapshot, closed)

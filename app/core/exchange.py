@@ -87,3 +87,14 @@ def bytes_between(model: Architecture, training: Training, machines: int, runner
     from_others = training.accumulation * (training.gpus - here)  # a round takes as long where its parts run out
     item = training.weight_item if training.method == "full" else 4  # adapters are kept in float32
     return from_others * trained_values(model, training) * item * here
+
+
+def saved_under_one_switch(bytes_per_step: int, near: Iterable[int], far: Iterable[int]) -> float | None:
+    """Of each step, in milliseconds, where all machines reach each other as those under the switch of the first one do.
+    `near`, `far`: bits a second from the first machine to those under its switch, and to the others, as measured before
+    this very training. None where one of the two is not known."""
+    slowest_near = min((speed for speed in near if speed > 0), default=None)
+    slowest_far = min((speed for speed in far if speed > 0), default=None)
+    if slowest_near is None or slowest_far is None:
+        return None
+    return max(0.0, bytes_per_step * 8_000 * (1 / slowest_far - 1 / slowest_near))

@@ -38,7 +38,7 @@ from app.core.model.node import NodeState
 from app.core.model.offer import Offer
 from app.core.model.plan import AssignGang, Demote, GangPlace, ProvisionGang, Release
 from app.core.model.pool import JOINED
-from app.core.model.snapshot import JobView, NodeView, Snapshot, versions_of
+from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot, versions_of
 from app.core.policies.reasons import duration
 from app.core.policy import PolicyConfig
 from app.core.roofline import is_as_fast
@@ -50,11 +50,12 @@ MOST_NODES = 64  # of one job, whatever its row says
 RESERVE_AFTER_MS = 300_000  # that a job has waited, after which own hosts are kept for it
 _KEEPS_MS = 120_000  # that a job which is to be begun again, or of which one did not come, keeps its machines for
 _COMING = frozenset({NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN})
+_LEAVING = frozenset({JobState.CHECKPOINTING, *PLACEABLE_JOB_STATES})
 _FREES = "not all machines of its job can be had"
 
 _FREED = "begins as soon as the GPUs that are kept for it are free"
 
-_NOT_CHEAPER = "its job stays where it is"
+_STAYS = "its job stays where it is"
 
 Claim = AssignGang | ProvisionGang | Release | Demote
 
@@ -69,6 +70,17 @@ class GangNode:
     host: str = ""
     joins: bool = True
     leads: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ComingTogether:
+    """A job that trains, and for which machines were rented on these places, so that it has all of its machines under
+    fewer switches (ADR 0123). `why`: in words. `run_id`: that it is to leave."""
+
+    job_id: str
+    run_id: str
+    places: frozenset[str]
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +141,20 @@ def gather(
     config: PolicyConfig | None = None,
     rule: SwitchRule = SwitchRule.FEWEST,
     order: HostOrder | None = None,
+    together: Sequence[ComingTogether] = (),
 ) -> GatheredGangs:
     """Decide on all jobs on several machines. `rented`: the machines that were rented for them. `resting`: jobs that
     rent nothing before a moment, as they could not have all of theirs. `pools`: of whose hosts some may be kept for who
     has waited for `patience_ms`. `domains`: rack and switch of each own host, by its id; hosts that are not there are
     taken to be under one. `rule`: which of these machines are taken from (`app.core.topology`). `asides`: what others
     leave, or have left, for some of these jobs. `config`: what moves are weighed with; None: nobody moves. `order`: in
-    which order hosts come that are alike otherwise; None: those with the fewest GPUs left first."""
+    which order hosts come that are alike otherwise; None: those with the fewest GPUs left first. `together`: jobs that
+    come together on machines which were rented for that."""
     gangs = [job for job in snapshot.jobs if is_gang(job)]
     if not gangs:
         return GatheredGangs(snapshot)
     gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms, domains or {}, asides, rule, order)
+    gathering.together = {one.job_id: one for one in together}
     held = {job_id for run in snapshot.runs for job_id in run.job_ids}
     waiting = [job for job in gangs if job.job_id not in held and job.state in PLACEABLE_JOB_STATES and not job.leaving]
     waiting.sort(key=queue.edf_key)
@@ -175,6 +190,7 @@ class _Gathering:
         self._seen, self._rule, self._order = snapshot, rule, order
         self._asides = {one.place: one for one in asides}
         self._awaiting = {one.job_id for one in asides}
+        self.together: Mapping[str, ComingTogether] = {}
         self._resting = resting
         self._pools = {pool.name: pool for pool in pools}  # those that have not kept hosts for anybody
         self._patience_ms = patience_ms
@@ -184,7 +200,8 @@ class _Gathering:
         self._runs = {run.node_id: run for run in snapshot.runs}
         self._rented: dict[str, list[GangNode]] = {}
         for one in sorted(rented, key=lambda one: one.node_id):
-            if one.node_id in self._nodes:
+            run = self._runs.get(one.node_id)  # another job's: on a machine that it has left
+            if one.node_id in self._nodes and (run is None or one.job_id in run.job_ids):
                 self._rented.setdefault(one.job_id, []).append(one)
         self._networked = {(it.provider, it.tier): it for it in snapshot.traits if it.is_networked}
         self._offers = list(snapshot.offers)
@@ -258,11 +275,17 @@ class _Gathering:
         lead = next((run for one in its if (run := self._runs.get(one.node_id)) and run.run_id == one.leads), None)
         here = [self._nodes[one.node_id] for one in its if one.node_id in self._runs]
         if lead is None or len(here) != job.resources.nodes:
+            if job.state in _LEAVING and not job.leaving:  # its machines are left one after the other
+                self._kept |= {one.node_id for one in its if one.node_id not in self._runs}
+            return
+        if self._comes_together(job, lead, its):
             return
         at, least = site_of(here[0]), min(hourly([node], job) for node in here)
         beside = [self._nodes[one.node_id] for one in its if one.node_id not in self._runs]
         cheaper = {node.node_id for node in beside if site_of(node) != at and hourly([node], job) < least}
         own = [one for one in its if one.node_id in cheaper]
+        idle = {node.node_id for node in beside if site_of(node) == at and node.state in _COMING}
+        self._let_go((one for one in its if one.node_id in idle), _STAYS)
         if job.state is not JobState.RUNNING and not job.leaving:
             self._kept |= cheaper
             return
@@ -270,7 +293,7 @@ class _Gathering:
         best = self._cheapest_of(stay, own, at) if stay.may_move() else None
         self._wakes += stay.wakes
         if best is None:
-            if self._let_go(own, _NOT_CHEAPER):
+            if self._let_go(own, _STAYS):
                 self._given_up.add(job.job_id)
             return
         self._kept |= {node.node_id for node in best.has}
@@ -280,6 +303,34 @@ class _Gathering:
         elif ready >= {node.node_id for node in best.has}:
             versions = tuple(sorted([*versions_of(job), (lead.run_id, lead.row_version)]))
             self._claims.append(Demote(job.job_id, lead.run_id, f"moves: {stay.why(best)}", versions))
+
+    def _comes_together(self, job: JobView, lead: RunView, its: Sequence[GangNode]) -> bool:
+        """Whether it has machines beside those it trains on, to have all under fewer switches. They are its alone; it
+        leaves once all are ready, and they are let go where not all of them come, or it is to stay."""
+        wanted = self.together.get(job.job_id)
+        if wanted is None or wanted.run_id != lead.run_id:
+            return False
+        coming = [one for one in its if one.node_id not in self._runs and one.host in wanted.places]
+        nodes = [self._nodes[one.node_id] for one in coming]
+        joins = {one.node_id for one in coming if one.joins}
+        if not coming:
+            return False
+        if job.state is not JobState.RUNNING and not job.leaving:
+            self._kept |= {node.node_id for node in nodes}
+            return True
+        able = {
+            one.host
+            for one, node in zip(coming, nodes, strict=True)
+            if node.state in _COMING or self._is_useful(job, node, joins)
+        }
+        if job.leaving or job.stays or able < wanted.places:
+            self._let_go(coming, _STAYS)
+            return True
+        self._kept |= {node.node_id for node in nodes}
+        if all(self._is_useful(job, node, joins) for node in nodes):
+            versions = tuple(sorted([*versions_of(job), (lead.run_id, lead.row_version)]))
+            self._claims.append(Demote(job.job_id, lead.run_id, f"comes together: {wanted.why}", versions))
+        return True
 
     def _cheapest_of(self, stay: Stay, own: Sequence[GangNode], at: Site) -> GangRental | None:
         """Where all of its machines would cost so much less that a move there is worth it; where it has some already,

@@ -106,6 +106,13 @@ def spread(taken: Mapping[Domain, int]) -> float:
     return sum(entropy(_by_level(taken, level).values()) for level in range(1, depth + 1))
 
 
+def domain_in_words(domain: Domain) -> str:
+    """Of a rack and a switch, where either may be unsaid: `under leaf-1 in rack r1`."""
+    rack, switch = domain
+    where = f"under {switch}" if switch else "under one that nobody says"
+    return f"{where} in rack {rack}" if rack else where
+
+
 def domains_of(said: Mapping[str, tuple[str, str]]) -> dict[str, Domain]:
     """Rack and switch of each host, of which its owner has said one or both. A switch is in one rack: in the one that
     most of its hosts name, so that a host that names none, or another one, does not tear it apart. Ties by name."""

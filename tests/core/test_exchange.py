@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.exchange import ASSUMED_BITS_PER_S, Exchange, Meeting, Network, bytes_between, network_of
+from app.core.exchange import (
+    ASSUMED_BITS_PER_S,
+    Exchange,
+    Meeting,
+    Network,
+    bytes_between,
+    network_of,
+    saved_under_one_switch,
+)
 from app.core.memory import Training, model_named
 from app.core.roofline import trained_values
 
@@ -71,3 +79,11 @@ def test_a_network_is_the_middle_of_the_slowest_ways_of_its_newest_trainings() -
 def test_what_is_stated_counts_first_and_nothing_is_assumed_silently() -> None:
     assert network_of([Meeting("run_a", 1)], 40_000_000_000) == Network(40_000_000_000, "stated")
     assert network_of([Meeting("run_a", 0)]) == network_of([]) == Network(ASSUMED_BITS_PER_S, "assumed")
+
+
+def test_what_a_step_takes_less_under_one_switch_is_told_by_the_slowest_ways() -> None:
+    """125 MB at 1 Gbit/s, and at 10."""
+    assert saved_under_one_switch(125_000_000, [10**10, 2 * 10**10], [10**9, 5 * 10**9]) == pytest.approx(900)
+    assert saved_under_one_switch(125_000_000, [10**9], [10**10]) == 0, "never less than nothing"
+    for near, far in (([], [10**9]), ([10**9], []), ([0], [10**9])):
+        assert saved_under_one_switch(125_000_000, near, far) is None, "not measured"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.core.gangs import GangNode, GatheredGangs, gather
+from app.core.gangs import ComingTogether, GangNode, GatheredGangs, gather
 from app.core.model.job import Caps, JobState, Resources
 from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier
@@ -257,3 +257,86 @@ def test_limits_of_the_job_hold_for_where_it_goes() -> None:
     capped = trains(caps=Caps(max_hourly=Money.usd("1")))
     assert decided(capped, offers=(in_cloud("west", "0.80"),), its=HERE).claims == ()
     assert rented(decided(capped, offers=(in_cloud("west", "0.40"),), its=HERE)) == ["vm-west", "vm-west"]
+
+
+# Coming together: on hosts of a pool, under fewer switches (ADR 0123)
+
+HERE_OWN = (GangNode("node_1", "job_g", "a/A100", leads="run_1"), GangNode("node_2", "job_g", "b/A100"))
+NEXT = GangNode("node_3", "job_g", "c/A100")
+CLOSER = ComingTogether("job_g", "run_1", frozenset({"c/A100"}), "its 2 machines are spread")
+
+
+def together(
+    *beside: NodeView,
+    its: tuple[GangNode, ...] = (*HERE_OWN, NEXT),
+    job_view: JobView | None = None,
+    wanted: tuple[ComingTogether, ...] = (CLOSER,),
+    more: tuple[RunView, ...] = (),
+) -> GatheredGangs:
+    here = tuple(replace(own(name), free_gpus=()) for name in ("node_1", "node_2"))
+    of = {"tier": Tier.OWN}
+    its_runs = run("run_1", "job_g", "node_1", **of), run("run_2", "job_g", "node_2", **of)
+    world = seen(jobs=(job_view or trains(),), runs=(*its_runs, *more), nodes=(*here, *beside))
+    return gather(world, its, config=MOVES, together=wanted)
+
+
+def test_it_comes_together_once_what_was_rented_for_that_is_ready() -> None:
+    """Until then that is its own, and nobody else's."""
+    for state in (NodeState.REQUESTED, NodeState.BOOTING):
+        gathered = together(own("node_3", state))
+        assert gathered.claims == () and gathered.snapshot.nodes == ()
+    gathered = together(own("node_3"))
+    (claim,) = gathered.claims
+    assert isinstance(claim, Demote) and claim.reason == "comes together: its 2 machines are spread"
+    assert claim.versions == (("job_g", 1), ("run_1", 1)) and gathered.snapshot.nodes == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"leaving": True}, {"locked": True}, {"unsaved": True}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_was_rented_is_let_go_where_it_is_to_stay_after_all(changes: dict[str, Any]) -> None:
+    gathered = together(own("node_3", NodeState.BOOTING), job_view=trains(**changes))
+    assert [claim.node_id for claim in gathered.claims if isinstance(claim, Release)] == ["node_3"]
+    assert len(gathered.claims) == 1
+
+
+def test_all_of_it_is_let_go_where_a_part_does_not_come() -> None:
+    more = GangNode("node_4", "job_g", "d/A100")
+    wanted = replace(CLOSER, places=frozenset({"c/A100", "d/A100"}))
+    gathered = together(own("node_3"), its=(*HERE_OWN, NEXT, more), wanted=(wanted,))
+    assert [claim.node_id for claim in gathered.claims if isinstance(claim, Release)] == ["node_3"]
+    never_joins = replace(more, joins=False)
+    gathered = together(own("node_3"), own("node_4"), its=(*HERE_OWN, NEXT, never_joins), wanted=(wanted,))
+    assert {claim.node_id for claim in gathered.claims if isinstance(claim, Release)} == {"node_3", "node_4"}
+
+
+def test_what_comes_for_a_plan_that_was_dropped_is_let_go() -> None:
+    """Also where nobody carries it on; what is ready is a machine like any other."""
+    for wanted in ((), (replace(CLOSER, run_id="run_before"),)):
+        gathered = together(own("node_3", NodeState.BOOTING), wanted=wanted)
+        assert [claim.node_id for claim in gathered.claims if isinstance(claim, Release)] == ["node_3"]
+        gathered = together(own("node_3"), wanted=wanted)
+        assert gathered.claims == () and [node.node_id for node in gathered.snapshot.nodes] == ["node_3"]
+
+
+@pytest.mark.parametrize("state", [JobState.CHECKPOINTING, JobState.WAITING])
+def test_what_it_goes_to_is_its_own_while_its_machines_are_left_one_after_the_other(state: JobState) -> None:
+    free = replace(own("node_2"), free_gpus=(0,))
+    world = seen(
+        jobs=(trains(state=state),),
+        runs=(run("run_1", "job_g", "node_1", RunState.STOPPING, tier=Tier.OWN),),
+        nodes=(replace(own("node_1"), free_gpus=()), free, own("node_3")),
+    )
+    gathered = gather(world, (*HERE_OWN, NEXT), config=MOVES, together=(CLOSER,))
+    assert gathered.claims == () and gathered.snapshot.nodes == ()
+
+
+def test_a_machine_that_it_has_left_for_another_job_is_not_its_own_any_more() -> None:
+    """It moves again, whoever is there."""
+    left = GangNode("node_9", "job_g", "z/A100")
+    other = run("run_9", "job_other", "node_9", tier=Tier.OWN)
+    taken = replace(own("node_9"), free_gpus=())
+    gathered = together(own("node_3"), taken, its=(*HERE_OWN, NEXT, left), more=(other,))
+    assert [type(claim) for claim in gathered.claims] == [Demote]

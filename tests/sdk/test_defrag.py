@@ -68,6 +68,22 @@ def test_a_plan_says_which_jobs_move_and_that_nothing_was_done(live: OnePlan) ->
     assert "Nothing was done. Without --dry-run it is." in told
 
 
+def test_a_plan_says_who_comes_together_from_where_to_where_and_what_that_is_worth(live: OnePlan) -> None:
+    live.plan |= {"id": None, "state": "planned", "releases": []}
+    told = call("defrag", "--dry-run").stdout
+    assert "(2 x 8 GPUs), done: 1 under leaf-3, 1 under leaf-4 (entropy 0.69) -> 2 under leaf-3 (entropy 0.00)" in told
+    assert "with gpu-box-7; saves about 540 s, pauses for 11.0 s" in told
+    assert "There is nothing to vacate." not in told and "Nothing was done. Without --dry-run it is." in told
+    live.plan["repairs"] = [{**live.plan["repairs"][0], "gain_s": None, "why": None}]
+    assert "what it saves is not known" in call("defrag", "--dry-run").stdout
+    assert "1 of 1 together" in call("defrag", "list").stdout
+
+
+def test_a_service_of_a_release_before_brings_nobody_together(live: OnePlan) -> None:
+    del live.plan["repairs"]
+    assert "together" not in call("defrag", "list").stdout
+
+
 def test_what_is_under_way_is_shown_and_called_off(live: OnePlan) -> None:
     asked = call("defrag", "--rent")
     assert (live.asked["goal"], live.asked["dry_run"]) == ("rent", False)

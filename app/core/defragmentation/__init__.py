@@ -8,7 +8,8 @@ Two goals share the search. `whole_nodes` frees as many nodes as it can, for job
 `cheaper_rent` ends the rent of a node where the money saved is more than what the moves cost.
 
 What is live begins in `packing`, which makes nodes and tasks of what decisions see (who has to stay: `staying`), and
-`deciding`, which plans; `execution` says round by round what is done next, and `moving` which move that is.
+`deciding`, which plans; `execution` says round by round what is done next, and `moving` which move that is. Jobs on
+several machines that are spread over switches come together by `repairs` and `repairing`.
 """
 
 from app.core.defragmentation.closing import without_vacated
@@ -27,6 +28,8 @@ from app.core.defragmentation.moving import move_of
 from app.core.defragmentation.packing import Packing, pack
 from app.core.defragmentation.packing_bound import least_nodes
 from app.core.defragmentation.planning import cheaper_rent, whole_nodes
+from app.core.defragmentation.repairing import NextRepairs, begun, next_repairs, not_begun
+from app.core.defragmentation.repairs import RepairState, SwitchRepair
 from app.core.defragmentation.seen_fleet import Goal, HeldGpus, MoveHabits, NodeFacts, SeenFleet
 from app.core.defragmentation.staleness import still_valid
 from app.core.defragmentation.staying import Stays
@@ -39,6 +42,7 @@ __all__ = [
     "HeldGpus",
     "MoveHabits",
     "MoveNow",
+    "NextRepairs",
     "NextSteps",
     "NodeFacts",
     "NodeRelease",
@@ -48,17 +52,22 @@ __all__ = [
     "PlannedRelease",
     "ReleaseState",
     "ReleaseStep",
+    "RepairState",
     "SearchBounds",
     "SeenFleet",
     "Stays",
     "StepState",
+    "SwitchRepair",
     "TaskMove",
+    "begun",
     "caught_up",
     "cheaper_rent",
     "is_wanted",
     "least_nodes",
     "move_of",
+    "next_repairs",
     "next_steps",
+    "not_begun",
     "pack",
     "plan_for",
     "still_valid",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -12,13 +13,17 @@ from app.core.defragmentation.packed_fleet import PackedFleet
 from app.core.defragmentation.packing import Packing, own_cut_fits, pack
 from app.core.defragmentation.packing_bound import least_nodes
 from app.core.defragmentation.planning import cheaper_rent, rooms_for_gangs, whole_nodes
+from app.core.defragmentation.repair_rooms import room_for_one
+from app.core.defragmentation.repairs import Repairs, SwitchRepair, is_worth, plan_repairs
 from app.core.defragmentation.seen_fleet import Goal, SeenFleet
+from app.core.defragmentation.staying import Stays
 from app.core.defragmentation.waiting_gangs import waiting_gangs
 from app.core.model.job import PLACEABLE_JOB_STATES
 from app.core.model.snapshot import JobView
 
 _MOVES_PER_RELEASE = 16
 _MOST_CLASSES_OF_STAYS = 20
+_Rooms = list[tuple[GangRoom, tuple[NodeRelease, ...]]]
 
 
 class StepState(StrEnum):
@@ -85,7 +90,8 @@ class PlannedRelease:
 class DefragPlan:
     """`occupied`: nodes on which something is. `least`: no packing that leaves who stays where they are occupies fewer.
     `left_alone`: how many jobs stay, by why. `settled`: there is nothing more to find, as far as the search looks.
-    `held`: by job on several machines, the nodes that have room for it as they are, beside those that are vacated."""
+    `held`: by job on several machines, the nodes that have room for it as they are, beside those that are vacated.
+    `repairs`: jobs on several machines that come together under fewer switches."""
 
     goal: Goal
     releases: tuple[PlannedRelease, ...]
@@ -96,23 +102,36 @@ class DefragPlan:
     left_alone: tuple[tuple[str, int], ...]
     names: tuple[tuple[str, str], ...]  # of the nodes that the releases touch
     held: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    repairs: tuple[SwitchRepair, ...] = ()
 
     @property
     def moves(self) -> int:
-        return sum(len(release.steps) for release in self.releases)
+        return sum(len(release.steps) for release in self.releases) + sum(len(one.places) for one in self.repairs)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.releases and not self.repairs
 
 
-def plan_for(seen: SeenFleet, goal: Goal, pool: str | None, most_moves: int) -> DefragPlan:
-    """What would be vacated now, by at most so many moves. Where jobs on several machines wait that it would let begin,
-    nothing but that."""
+def plan_for(
+    seen: SeenFleet, goal: Goal, pool: str | None, most_moves: int, *, by_schedule: bool = False
+) -> DefragPlan:
+    """What would be vacated now, and who comes together, by at most so many moves. Where jobs on several machines wait
+    that it would let begin, nothing but that. `by_schedule`: hosts of pools only while a job waits for them, and who
+    comes together only where that is known to be worth it."""
     packing = pack(seen, goal, pool)
     least = _least(packing)
     bounds = SearchBounds(max_moves=most_moves, moves_per_release=min(_MOVES_PER_RELEASE, most_moves))
     rooms = _rooms(seen, packing, bounds) if goal is Goal.POOLS else []
+    repairs: tuple[SwitchRepair, ...] = ()
+    spread: Counter[Stays] = Counter()
+    if goal is Goal.POOLS and not rooms:
+        repairs, spread, rooms = _together(seen, packing, pool, bounds, worth_only=by_schedule)
     if rooms:
         found = Defragmentation(tuple(one for _, releases in rooms for one in releases), settled=False)
     elif goal is Goal.POOLS:
-        found = whole_nodes(packing.nodes, packing.tasks, bounds)
+        vacates = not by_schedule or is_wanted(seen)
+        found = _beside(repairs, packing, bounds) if vacates else Defragmentation(settled=False)
     else:
         now_s = seen.snapshot.now_ms // 1000
         found = cheaper_rent(packing.nodes, packing.tasks, now_s, bounds=bounds, least=least)
@@ -121,10 +140,9 @@ def plan_for(seen: SeenFleet, goal: Goal, pool: str | None, most_moves: int) -> 
         _release(number, one, packing, seen, for_whom.get(one.node_id)) for number, one in enumerate(found.releases)
     )
     held = tuple((room.wish.job_id, tuple(packing.nodes[node].id for node in room.held)) for room, _ in rooms)
-    touched = sorted(
-        {node for release in releases for node in release.touched} | {one for _, its in held for one in its}
-    )
-    stays = Counter(str(why) for why in packing.stays.values()).most_common(_MOST_CLASSES_OF_STAYS)
+    touched = {node for release in releases for node in release.touched} | {one for _, its in held for one in its}
+    touched |= {place for one in repairs for place in one.places}
+    stays = Counter(map(str, [*packing.stays.values(), *spread.elements()])).most_common(_MOST_CLASSES_OF_STAYS)
     return DefragPlan(
         goal=goal,
         releases=releases,
@@ -133,12 +151,46 @@ def plan_for(seen: SeenFleet, goal: Goal, pool: str | None, most_moves: int) -> 
         least=least,
         settled=found.settled,
         left_alone=tuple(stays),
-        names=tuple((node, packing.names.get(node, node)) for node in touched),
+        names=tuple((node, packing.names.get(node, node)) for node in sorted(touched)),
         held=held,
+        repairs=repairs,
     )
 
 
-def _rooms(seen: SeenFleet, packing: Packing, bounds: SearchBounds) -> list[tuple[GangRoom, tuple[NodeRelease, ...]]]:
+def _together(
+    seen: SeenFleet, packing: Packing, pool: str | None, bounds: SearchBounds, *, worth_only: bool
+) -> tuple[tuple[SwitchRepair, ...], Counter[Stays], _Rooms]:
+    """Who comes together; and what is vacated for one for which nothing is free that would do, while no job waits for
+    whole hosts anywhere."""
+    repairs = Repairs(seen)
+    planned = plan_repairs(repairs, pool, bounds.max_moves, worth_only=worth_only)
+    taken = {place for one in planned.found for place in one.places}
+    rest = _rest(bounds, planned.found)
+    blocked = () if planned.blocked and is_wanted(seen) else planned.blocked
+    found = room_for_one(repairs, blocked, packing, rest, taken)
+    if found is None or (worth_only and not is_worth(found[0])):
+        return planned.found, planned.stays, []
+    repair, room, releases = found
+    stays = planned.stays - Counter([Stays.NOTHING_CLOSER])
+    return (*planned.found, repair), stays, [(room, releases)]
+
+
+def _rest(bounds: SearchBounds, repairs: Sequence[SwitchRepair]) -> SearchBounds:
+    """What these leave of the moves."""
+    moves = max(0, bounds.max_moves - sum(len(one.places) for one in repairs))
+    return replace(bounds, max_moves=moves, moves_per_release=min(bounds.moves_per_release, moves))
+
+
+def _beside(repairs: Sequence[SwitchRepair], packing: Packing, bounds: SearchBounds) -> Defragmentation:
+    """Whole nodes, as if those that jobs come together on were not there."""
+    taken = {place for one in repairs for place in one.places}
+    nodes = [node for node in packing.nodes if node.id not in taken]
+    tasks = [task for task in packing.tasks if task.node_id not in taken]
+    found = whole_nodes(nodes, tasks, _rest(bounds, repairs))
+    return replace(found, settled=found.settled and not repairs)
+
+
+def _rooms(seen: SeenFleet, packing: Packing, bounds: SearchBounds) -> _Rooms:
     waiting = [wishes for wishes in waiting_gangs(seen, packing) if wishes]
     return rooms_for_gangs(PackedFleet(packing.nodes, packing.tasks), waiting, bounds) if waiting else []
 

@@ -28,8 +28,8 @@ LEAST_RETURN = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """`at_once`: how many of its moves may be under way. `cancelled`: nothing more begins. `waiting`: jobs that wait,
-    of those on several machines."""
+    """`at_once`: how many of its moves may be under way. `cancelled`: nothing more begins. `waiting`: jobs
+    on several machines that wait, to begin or to come together."""
 
     goal: Goal
     planned_ms: int

@@ -27,7 +27,8 @@ _SPREAD = 2_654_435_761  # as in `planning`: neighbours are not all taken, or al
 @dataclass(frozen=True, slots=True)
 class GangWish:
     """A job that waits for so many nodes with so many free GPUs on each. `nodes_there`: those that could be its own if
-    nothing was on them, each with its rack and switch; `place`: what people call them together."""
+    nothing was on them, each with its rack and switch; `place`: what people call them together. `is_more`: these are
+    beside those that it trains on already."""
 
     job_id: str
     nodes: int
@@ -35,6 +36,11 @@ class GangWish:
     nodes_there: Mapping[str, Domain]
     place: str
     most: MostUnderOne = ANY_NUMBER
+    is_more: bool = False
+
+    @property
+    def in_words(self) -> str:
+        return "all of its machines" if self.is_more else f"its {self.nodes} machines"
 
 
 @dataclass(frozen=True, slots=True)

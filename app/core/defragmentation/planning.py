@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from app.core.defragmentation.ejecting import Ejection
 from app.core.defragmentation.gang_room import GangRoom, GangWish, make_room
@@ -33,18 +33,22 @@ def whole_nodes(
 
 
 def rooms_for_gangs(
-    fleet: PackedFleet, waiting: Iterable[Sequence[GangWish]], bounds: SearchBounds = _DEFAULT
+    fleet: PackedFleet,
+    waiting: Iterable[Sequence[GangWish]],
+    bounds: SearchBounds = _DEFAULT,
+    others: Collection[int] = (),
 ) -> list[tuple[GangRoom, tuple[NodeRelease, ...]]]:
     """Nodes to vacate so that jobs on several machines can begin, the first of them first, each with its releases in
-    their order of execution. No node counts for two of them, and none is filled that counts for one."""
+    their order of execution. No node counts for two of them, and none is filled that counts for one. `others`: nodes
+    that are somebody's already."""
     found: list[tuple[GangRoom, tuple[NodeRelease, ...]]] = []
-    taken: set[int] = set()
+    taken = set(others)
     for wishes in waiting:
         room = make_room(fleet, wishes, bounds, taken)
         if room is None:
             continue
         taken |= room.nodes
-        for_whom = f", and {room.wish.job_id} can have its {room.wish.nodes} machines {room.where}"
+        for_whom = f", and {room.wish.job_id} can have {room.wish.in_words} {room.where}"
         releases = []
         for node, begun, ended in room.vacated:
             moved = fleet.log[begun:ended]

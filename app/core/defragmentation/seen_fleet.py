@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from app.core.gangs import GangNode
 from app.core.model.node import BillingRule
 from app.core.model.pool import OwnHost, Pool
 from app.core.model.snapshot import Snapshot
-from app.core.topology import Domain
+from app.core.topology import Domain, SwitchRule
 
 
 class Goal(StrEnum):
@@ -64,7 +65,9 @@ class SeenFleet:
     """`held` by run, `facts` by node, `names` of hosts by id. `kept`: nodes, hosts and their places where something is
     kept for a job that waits. `kept_hosts`: places of hosts that are kept whole for jobs on several machines, by whose
     they are: nobody comes there, and whoever is there may leave. `domains`: rack and switch of hosts, by their id.
-    `provided`: jobs on several machines that wait, and have machines, or have others leave for them."""
+    `provided`: jobs on several machines that wait, and have machines, or have others leave for them. `rented`: the
+    machines of jobs on several, `rule`: by which their switches are chosen. `gains_ms`: by such a job that trains, what
+    each further step takes less under one switch, as far as that is known."""
 
     snapshot: Snapshot
     habits: MoveHabits
@@ -77,6 +80,9 @@ class SeenFleet:
     kept_hosts: Mapping[str, str] = field(default_factory=dict)
     domains: Mapping[str, Domain] = field(default_factory=dict)
     provided: frozenset[str] = frozenset()
+    rented: Sequence[GangNode] = ()
+    rule: SwitchRule = SwitchRule.FEWEST
+    gains_ms: Mapping[str, float] = field(default_factory=dict)
 
     def is_kept(self, place: str) -> bool:
         """Whether something that is there already is kept for whoever waits."""

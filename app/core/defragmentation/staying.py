@@ -38,6 +38,12 @@ class Stays(StrEnum):
     KEPT = "is where something is kept for a job that waits"
     LIMIT = "could not be on two hosts at once within its pool's limit"
     COMING = "is on its way to this machine"
+    LEAVES_ONE_BY_ONE = "is spread over switches, and does not say that all of its machines stop after one step"
+    DUE = "is spread over switches, and would miss its deadline by the pause of a move"
+    WAITED_FOR = "is spread over switches, and another job waits for what it could move to"
+    NOTHING_CLOSER = "is spread over switches, and nothing closer is free"
+    NOT_WORTH = "is spread over switches, and it is not known that a move would pay"
+    BUDGET = "is spread over switches, and would take more moves than are left"
 
 
 def why_it_stays(
@@ -50,16 +56,26 @@ def why_it_stays(
         return Stays.SHARED
     if board.is_moving(job.job_id):
         return Stays.MOVES
-    return _by_its_kind(board, job, run, held, beside) or _by_its_time(job, run, board.now_ms, habits)
+    if board.run_of(job.job_id) is not run:
+        return Stays.NOT_TRAINING
+    if job.resources.nodes > 1:
+        return Stays.GANG
+    return why_it_may_not_leave(job, run, held, beside, board.now_ms, habits)
 
 
-def _by_its_kind(board: Board, job: JobView, run: RunView, held: HeldGpus, beside: Collection[str]) -> Stays | None:
+def why_it_may_not_leave(
+    job: JobView, run: RunView, held: HeldGpus, beside: Collection[str], now_ms: int, habits: MoveHabits
+) -> Stays | None:
+    """Of a job that trains by this run, on one machine or, where this one leads it, on several."""
+    return _by_its_kind(job, held, beside) or _by_its_time(job, run, now_ms, habits)
+
+
+def _by_its_kind(job: JobView, held: HeldGpus, beside: Collection[str]) -> Stays | None:
     """The first that holds."""
     need, affinity = job.resources, job.affinity
     reasons = (
-        (job.state != JobState.RUNNING or board.run_of(job.job_id) is not run, Stays.NOT_TRAINING),
+        (job.state != JobState.RUNNING, Stays.NOT_TRAINING),
         (job.leaving or queue.has_spent_all(job), Stays.LEAVES),
-        (need.nodes > 1, Stays.GANG),
         (job.locked, Stays.PINNED),
         (job.checkpoint_step is None, Stays.NEVER_SAVED),
         (not job.saves, Stays.CANNOT_SAVE),

@@ -6,17 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Row, delete, select, update
+from sqlalchemy import Row, delete, literal, select, update
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as insert_new
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core import codec
-from app.core.defragmentation import Goal, PlannedRelease, ReleaseState, ReleaseStep
+from app.core.defragmentation import Goal, PlannedRelease, ReleaseState, ReleaseStep, RepairState, SwitchRepair
+from app.core.gangs import ComingTogether
 from app.db import notify
 from app.db.arrays import insert_rows, is_one_of
 from app.db.tables import defragmentations, node_releases
+from app.errors import InvalidInput
 
 OPEN = ("asked", "moving")
+_REPAIRS = "repairs"  # in what is found
 _LIST = "steps"  # in an object: rows that are written as arrays hold no lists
 
 
@@ -110,6 +114,26 @@ async def set_release(
     )
 
 
+async def set_repairs(connection: AsyncConnection, row_id: str, repairs: Sequence[SwitchRepair]) -> None:
+    """How far the jobs have come that come together by it: decisions keep machines for them, or let them go."""
+    of = defragmentations.c
+    known = literal({_REPAIRS: codec.encode(tuple(repairs))}, JSONB)
+    await connection.execute(
+        update(defragmentations).where(of.id == row_id, of.state.in_(OPEN)).values(found=of.found.concat(known))
+    )
+    await notify.control(connection)
+
+
+async def coming_together(connection: AsyncConnection, *, since_ms: int) -> list[ComingTogether]:
+    """Jobs for which machines were rented since then, so that they come together."""
+    return [
+        ComingTogether(one.job_id, one.run_id, frozenset(one.places), f"{one.in_words} ({row.id})")
+        for row in await open_defragmentations(connection)
+        for one in repairs_of(row.found)
+        if one.state is RepairState.MOVING and (one.begun_ms or 0) > since_ms
+    ]
+
+
 async def end_defragmentation(
     connection: AsyncConnection, row_id: str, state: str, message: str, *, now_ms: int
 ) -> bool:
@@ -145,7 +169,7 @@ async def vacated_nodes(connection: AsyncConnection, *, since_ms: int) -> set[st
     """Nodes, and hosts as their offers name them, of which a move has begun, or has ended, since then, for a
     defragmentation that goes on: one that was called off vacates nothing more. Of those for a job on several machines
     all that it is to have, from the first of these moves on until the last is over: it begins on all of them, or on
-    none."""
+    none. One that comes together there has them from then on until machines are rented for it."""
     of, whole = node_releases.c, defragmentations.c
     rows = await connection.execute(
         select(of.defragmentation_id, of.node_id, of.state, of.begun_ms, of.settled_ms, of.for_job_id, whole.found)
@@ -160,7 +184,8 @@ async def vacated_nodes(connection: AsyncConnection, *, since_ms: int) -> set[st
         elif row.state == ReleaseState.MOVING and _is_moved_since(row, since_ms):
             found.add(row.node_id)
     for (_, job_id), its in together.items():
-        is_open = any(row.state != ReleaseState.FREED for row in its)
+        comes = any(one.job_id == job_id and one.state is RepairState.WAITING for one in repairs_of(its[0].found))
+        is_open = comes or any(row.state != ReleaseState.FREED for row in its)
         if is_open and any(_is_moved_since(row, since_ms) for row in its):
             found |= {row.node_id for row in its} | set(held_of(its[0].found).get(job_id, ()))
     return found
@@ -170,6 +195,20 @@ def held_of(found: Mapping[str, Any]) -> dict[str, list[str]]:
     """By job on several machines, the nodes that have room for it as they are."""
     held = found.get("held")
     return {str(job_id): list(map(str, its)) for job_id, its in held.items()} if isinstance(held, Mapping) else {}
+
+
+def repairs_of(found: Mapping[str, Any]) -> list[SwitchRepair]:
+    """Jobs that come together, as they were planned and as far as they have come."""
+    rows = found.get(_REPAIRS)
+    return [one for row in rows if (one := _repair(row)) is not None] if isinstance(rows, list) else []
+
+
+def _repair(row: Any) -> SwitchRepair | None:
+    """A row that is not as ours keeps no other from being read."""
+    try:
+        return codec.decode_row(SwitchRepair, row)
+    except InvalidInput:
+        return None
 
 
 def _is_moved_since(row: Any, since_ms: int) -> bool:

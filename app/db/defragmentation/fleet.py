@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import func, select
@@ -15,7 +16,7 @@ from app.core.model.node import GONE_NODE_STATES, BillingRule, BillingStart, Tie
 from app.core.model.pool import JOINED
 from app.core.model.run import RunState
 from app.db.arrays import is_one_of
-from app.db.tables import allocations, hosts, moves, nodes, runs
+from app.db.tables import allocations, hosts, moves, nodes, run_jobs, runs
 
 _NEWEST_MOVES = 100
 _FEWEST_MOVES = 5  # measured, before what was configured is not believed any more
@@ -98,3 +99,50 @@ async def pauses_of(connection: AsyncConnection, move_ids: Collection[str]) -> M
         select(of.id, of.pause_ms).where(is_one_of(of.id, sorted(move_ids)), of.pause_ms.is_not(None))
     )
     return {row.id: row.pause_ms for row in rows}
+
+
+async def pause_after(connection: AsyncConnection, job_id: str, run_id: str) -> int | None:
+    """From the moment when this run was asked to leave until the job's next one trained, in milliseconds."""
+    of = runs.c
+    asked = select(of.stop_asked_ms).where(of.id == run_id).scalar_subquery()
+    rows = await connection.execute(
+        select(of.running_ms - asked)
+        .join(run_jobs, run_jobs.c.run_id == of.id)
+        .where(run_jobs.c.job_id == job_id, of.member_of.is_(None), of.running_ms >= asked)
+        .order_by(of.running_ms)
+        .limit(1)
+    )
+    return rows.scalar_one_or_none()
+
+
+@dataclass(frozen=True, slots=True)
+class GangWays:
+    """`node_id`: of the machine that leads; `bits_per_s`: by the node of each further one, as measured from the first
+    one. `layout`: of the run that leads."""
+
+    job_id: str
+    node_id: str
+    bits_per_s: Mapping[str, int]
+    layout: Mapping[str, Any]
+
+
+async def ways_of_gangs(connection: AsyncConnection, lead_ids: Collection[str]) -> list[GangWays]:
+    """Of jobs on several machines that these runs lead, and of which both is known."""
+    of = runs.c
+    lead_id = func.coalesce(of.member_of, of.id)
+    rows = await connection.execute(
+        select(lead_id.label("lead_id"), run_jobs.c.job_id, allocations.c.node_id, of.network_bits_per_s, of.layout)
+        .join(run_jobs, run_jobs.c.run_id == of.id)
+        .join(allocations, (allocations.c.run_id == of.id) & allocations.c.to_ms.is_(None))
+        .where(is_one_of(lead_id, sorted(lead_ids)), of.state != RunState.ENDED)
+        .order_by(lead_id, of.node_rank)
+    )
+    by_lead: dict[str, list[Any]] = {}
+    for row in rows:
+        by_lead.setdefault(row.lead_id, []).append(row)
+    found = []
+    for lead, *members in by_lead.values():
+        ways = {one.node_id: one.network_bits_per_s for one in members if one.network_bits_per_s}
+        if ways and isinstance(lead.layout, Mapping):
+            found.append(GangWays(lead.job_id, lead.node_id, ways, lead.layout))
+    return found

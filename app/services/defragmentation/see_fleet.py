@@ -20,6 +20,7 @@ from app.db.pools.switches import racks_and_switches
 from app.db.reservations.kept_gpus import kept_places
 from app.db.runs.members import gang_nodes
 from app.db.standby.standbys import open_standbys
+from app.services.defragmentation.step_gains import step_gains
 from app.settings import Settings
 
 
@@ -48,9 +49,11 @@ async def see_fleet(
         )
         aside_for = {one.place: one.job_id for one in await set_asides(connection, now_ms=now_ms)}
         asides = frozenset(aside_for)
-        gangs = {job.job_id for job in snapshot.jobs if is_gang(job) and job.state in PLACEABLE_JOB_STATES}
-        rented = await gang_nodes(connection, gangs) if gangs else []
+        every = {job.job_id: job for job in snapshot.jobs if is_gang(job)}
+        gangs = {job_id for job_id, job in every.items() if job.state in PLACEABLE_JOB_STATES}
+        rented = await gang_nodes(connection, every)
         on_them = await nodes_on(connection, asides) if asides else []
+        domains = domains_of(await racks_and_switches(connection)) if every else {}
         return SeenFleet(
             snapshot=snapshot,
             habits=await _habits(connection, settings),
@@ -61,8 +64,11 @@ async def see_fleet(
             facts=await node_facts(connection),
             kept=asides | {one.node_id for one in on_them} | await _lent(connection) | await kept_places(connection),
             kept_hosts=kept_hosts or {},
-            domains=domains_of(await racks_and_switches(connection)) if gangs else {},
-            provided=frozenset({one.job_id for one in rented} | (gangs & set(aside_for.values()))),
+            domains=domains,
+            provided=frozenset(gangs & ({one.job_id for one in rented} | set(aside_for.values()))),
+            rented=tuple(rented),
+            rule=settings.gang_switches,
+            gains_ms=await step_gains(connection, rented, domains),
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.core import codec
 from app.core.defragmentation import DefragPlan
 from app.db.connection import Connection
 from app.db.defragmentation.defragmentations import DefragRow, ReleaseRow, list_defragmentations, releases_of
@@ -32,6 +33,7 @@ def found_of(plan: DefragPlan) -> dict[str, Any]:
         "left_alone": dict(plan.left_alone),
         "names": dict(plan.names),
         "held": {job_id: list(nodes) for job_id, nodes in plan.held},
+        "repairs": codec.encode(plan.repairs),
     }
 
 

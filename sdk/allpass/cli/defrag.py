@@ -11,7 +11,7 @@ from allpass.cli.faults import WRONG_USAGE, CommandFailed
 from allpass.cli.session import connect
 
 if TYPE_CHECKING:
-    from allpass.wire.defragmentations import Defragmentation, DefragRelease
+    from allpass.wire.defragmentations import Defragmentation, DefragRelease, DefragRepair
 
 _VERBS = ("list", "show", "cancel")
 
@@ -29,7 +29,7 @@ def defrag(
     """Example: allpass defrag --dry-run
 
     Have jobs of half-used machines move together, without losing a step, so that whole hosts of pools are free, or with
-    --rent, that rents end. Needs a key with scope owner.
+    --rent, that rents end. Jobs on several machines come together under fewer switches. Needs a key with scope owner.
     """
     asked = {name: value for name, value in (("pool", pool), ("max_moves", max_moves)) if value is not None}
     if args:
@@ -74,6 +74,8 @@ def _headline(one: Defragmentation) -> str:
     what = "rents" if one.goal == "rent" else f"pool {one.pool}" if one.pool else "pools"
     freed = sum(release.state == "freed" for release in one.releases)
     of = f"  {freed} of {len(one.releases)} vacated" if one.releases else ""
+    if one.repairs:
+        of += f"  {sum(repair.state == 'done' for repair in one.repairs)} of {len(one.repairs)} together"
     told = f": {one.message}" if one.message else ""
     return f"{one.id or 'plan'}  {what}  {one.state}{of}{told}"
 
@@ -84,11 +86,13 @@ def _print(one: Defragmentation) -> None:
         typer.echo(f"{one.occupied} of {one.nodes} nodes are in use; no packing needs fewer than {one.least}.")
     for release in one.releases:
         _print_release(release)
-    if one.nodes is not None and not one.releases:
+    for repair in one.repairs:
+        _print_repair(repair)
+    if one.nodes is not None and not one.releases and not one.repairs:
         typer.echo("There is nothing to vacate.")
     for why, count in one.left_alone.items():
         typer.echo(f"{count} job{'s stay where they are' if count > 1 else ' stays where it is'}: {why}")
-    if one.state == "planned" and one.releases:
+    if one.state == "planned" and (one.releases or one.repairs):
         typer.echo("Nothing was done. Without --dry-run it is.")
     elif one.id is not None and one.state in ("asked", "moving"):
         typer.echo(f"See what comes of it: allpass defrag show {one.id}")
@@ -104,3 +108,14 @@ def _print_release(release: DefragRelease) -> None:
         typer.echo(f"    {release.why}")
     if release.paused_s is not None:
         typer.echo(f"    paused {release.paused_s:.1f} GPU-seconds so far, {release.pause_s:.1f} were expected")
+
+
+def _print_repair(repair: DefragRepair) -> None:
+    typer.echo(
+        f"  {repair.job_id} ({repair.machines} x {repair.gpus} GPUs), {repair.state}: {repair.here} (entropy "
+        f"{repair.entropy:.2f}) -> {repair.there} (entropy {repair.entropy_there:.2f})"
+    )
+    gain = "what it saves is not known" if repair.gain_s is None else f"saves about {repair.gain_s:.0f} s"
+    typer.echo(f"    with {', '.join(repair.hosts)}; {gain}, pauses for {repair.pause_s:.1f} s")
+    if repair.why:
+        typer.echo(f"    {repair.why}")

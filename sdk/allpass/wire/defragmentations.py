@@ -56,6 +56,27 @@ class DefragRelease(Response):
     why: str | None = Field(None, description="what has come of it")
 
 
+class DefragRepair(Response):
+    """A job on several machines that runs under more switches than it needs, and comes together. `state`: `waiting`,
+    `moving` (other machines are rented while it trains, then it goes there), `done`, or `dropped`: it trains on as it
+    did."""
+
+    job_id: str
+    state: str
+    machines: int
+    gpus: int = Field(description="on each")
+    here: str = Field(description="under which switches its machines are, or were")
+    there: str = Field(description="and under which they will be, or are")
+    entropy: float = Field(description="over racks and switches, of the machines as they are, or were")
+    entropy_there: float
+    hosts: list[str] = Field(description="that it has beside those it keeps")
+    pause_s: float = Field(description="for which all of it is expected not to train")
+    gain_s: float | None = Field(
+        None, description="what it is expected to save of what is left of the job; null: nobody knows"
+    )
+    why: str | None = Field(None, description="what has come of it")
+
+
 class Defragmentation(Response):
     """`id` None: a plan (`dry_run`). `occupied` of `nodes` have something on them; no packing that leaves where they
     are those that have to stay occupies fewer than `least`."""
@@ -76,6 +97,9 @@ class Defragmentation(Response):
         default_factory=dict,
         description="by job on several machines, the nodes that have room for it as they are: with those that are "
         "vacated for it, all of its machines. Nobody new comes there meanwhile",
+    )
+    repairs: list[DefragRepair] = Field(
+        default_factory=list, description="jobs on several machines that come together under fewer switches"
     )
     asked_at: datetime | None = None
     planned_at: datetime | None = None

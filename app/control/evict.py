@@ -21,7 +21,7 @@ from app.core.board import Board
 from app.core.borrowing import PoolQuotas, PoolUse
 from app.core.evicting import EvictableRun, Eviction, evict, is_guaranteed
 from app.core.eviction import EvictionRule
-from app.core.gangs import LackingGang
+from app.core.gang_offers import LackingGang
 from app.core.host_spaces import HostSpace, host_spaces
 from app.core.model.health import Chore
 from app.core.model.node import NodeState

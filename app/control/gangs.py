@@ -14,17 +14,8 @@ from app.control.failed_actions import due, note_outcomes
 from app.control.observe import Observation
 from app.control.rank_hosts import host_order
 from app.control.vacating import longest_ms
-from app.core.gangs import (
-    RESERVE_AFTER_MS,
-    Claim,
-    ComingTogether,
-    EmptyPool,
-    GatheredGangs,
-    LackingGang,
-    gather,
-    is_gang,
-    without_gangs,
-)
+from app.core.gang_offers import EmptyPool, LackingGang
+from app.core.gangs import RESERVE_AFTER_MS, Claim, ComingTogether, GatheredGangs, gather, is_gang, without_gangs
 from app.core.model.health import Chore
 from app.core.model.job import PLACEABLE_JOB_STATES
 from app.core.model.node import Tier

@@ -32,8 +32,8 @@ from app.core.eviction import (
     pool_habits,
 )
 from app.core.eviction.words import gpu_seconds
+from app.core.gang_offers import LackingGang
 from app.core.gang_sites import domain_of
-from app.core.gangs import LackingGang
 from app.core.host_spaces import HostSpace
 from app.core.market import is_for, offer_fits
 from app.core.model.job import PLACEABLE_JOB_STATES, StartRule

@@ -12,44 +12,28 @@ One that trains on rented machines goes to cheaper ones (`app.core.gang_moves`):
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 from app.core import queue
-from app.core.billing import first_unit
 from app.core.gang_moves import Stay, hourly
-from app.core.gang_sites import (
-    GangRental,
-    Site,
-    by_switches,
-    cheapest,
-    domain_of,
-    has_room,
-    machines_in_words,
-    site_of,
-    why_not_all,
-)
+from app.core.gang_offers import COMING, EmptyPool, GangMarket, GangNode, LackingGang
+from app.core.gang_sites import GangRental, Site, site_of
 from app.core.host_ranking import HostOrder
-from app.core.market import is_for, offer_fits
-from app.core.model.job import ANY_NUMBER, PLACEABLE_JOB_STATES, JobState
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import NodeState
-from app.core.model.offer import Offer
 from app.core.model.plan import AssignGang, Demote, GangPlace, ProvisionGang, Release
 from app.core.model.pool import JOINED
 from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot, versions_of
 from app.core.policies.reasons import duration
 from app.core.policy import PolicyConfig
 from app.core.roofline import is_as_fast
-from app.core.set_aside import SetAside, less
-from app.core.topology import Domain, Seats, SwitchRule, choose, spread
+from app.core.set_aside import SetAside
+from app.core.topology import Domain, SwitchRule
 
 MOST_PLACED = 100  # jobs that machines are looked for in one decision: who comes after them comes in the next
-MOST_NODES = 64  # of one job, whatever its row says
 RESERVE_AFTER_MS = 300_000  # that a job has waited, after which own hosts are kept for it
 _KEEPS_MS = 120_000  # that a job which is to be begun again, or of which one did not come, keeps its machines for
-_COMING = frozenset({NodeState.REQUESTED, NodeState.BOOTING, NodeState.UNKNOWN})
 _LEAVING = frozenset({JobState.CHECKPOINTING, *PLACEABLE_JOB_STATES})
 _FREES = "not all machines of its job can be had"
 
@@ -61,18 +45,6 @@ Claim = AssignGang | ProvisionGang | Release | Demote
 
 
 @dataclass(frozen=True, slots=True)
-class GangNode:
-    """A machine that was rented for a job on several. `joins`: its agent can take part in such a job. `leads`: the run
-    on it that leads the job's, where its code says that all of them stop after the same step."""
-
-    node_id: str
-    job_id: str
-    host: str = ""
-    joins: bool = True
-    leads: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ComingTogether:
     """A job that trains, and for which machines were rented on these places, so that it has all of its machines under
     fewer switches (ADR 0123). `why`: in words. `run_id`: that it is to leave."""
@@ -81,18 +53,6 @@ class ComingTogether:
     run_id: str
     places: frozenset[str]
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class LackingGang:
-    """A job that waits for machines, has none, and could not have all of them. `offers`: own hosts that have room for
-    one of its machines now, each once at each site. `kept_hosts`: of those that are kept for jobs, its own. `domains`:
-    rack and switch of own hosts, by their id, for one that may not have all under one."""
-
-    job: JobView
-    offers: tuple[Offer, ...] = ()
-    kept_hosts: frozenset[str] = frozenset()
-    domains: Mapping[str, Domain] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +72,6 @@ class GatheredGangs:
     kept_hosts: Mapping[str, str] = field(default_factory=dict)
     lacking: tuple[LackingGang, ...] = ()
     wake_at_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EmptyPool:
-    """A pool of own hosts as it would be if nothing ran there: what they would offer, and how many GPUs may be used at
-    once; None: all."""
-
-    name: str
-    offers: tuple[Offer, ...]
-    most_gpus: int | None = None
 
 
 def is_gang(job: JobView) -> bool:
@@ -187,15 +137,12 @@ class _Gathering:
         rule: SwitchRule = SwitchRule.FEWEST,
         order: HostOrder | None = None,
     ) -> None:
-        self._seen, self._rule, self._order = snapshot, rule, order
-        self._asides = {one.place: one for one in asides}
-        self._awaiting = {one.job_id for one in asides}
+        self._seen = snapshot
+        self._market = GangMarket(snapshot, rented, domains, asides, rule, order)
         self.together: Mapping[str, ComingTogether] = {}
         self._resting = resting
         self._pools = {pool.name: pool for pool in pools}  # those that have not kept hosts for anybody
         self._patience_ms = patience_ms
-        self._domains = domains
-        self._host_of = {one.node_id: one.host for one in rented}  # as offers name it
         self._nodes = {node.node_id: node for node in snapshot.nodes}
         self._runs = {run.node_id: run for run in snapshot.runs}
         self._rented: dict[str, list[GangNode]] = {}
@@ -203,22 +150,12 @@ class _Gathering:
             run = self._runs.get(one.node_id)  # another job's: on a machine that it has left
             if one.node_id in self._nodes and (run is None or one.job_id in run.job_ids):
                 self._rented.setdefault(one.job_id, []).append(one)
-        self._networked = {(it.provider, it.tier): it for it in snapshot.traits if it.is_networked}
-        self._offers = list(snapshot.offers)
-        self._by_site: dict[Site, list[Offer]] = {}
-        for offer in self._offers:
-            if (offer.provider, offer.tier) in self._networked:
-                self._by_site.setdefault(site_of(offer), []).append(offer)
-        for offers in self._by_site.values():
-            offers.sort(key=lambda one: (one.price_per_hour.micros, one.gpu_count, one.shared_gpus, one.key))
         self._claims: list[Claim] = []
         self._waiting: dict[str, str] = {}
         self._given_up: set[str] = set()
         self._stays: dict[str, int] = {}
         self._kept: set[str] = set()
-        self._kept_hosts: dict[str, str] = {}  # whose each is
         self._lacking: list[JobView] = []
-        self._again: set[str] = set()  # jobs for which others than those that failed them lately do not suffice
         self._wakes: list[int] = []
 
     def place(self, job: JobView) -> None:
@@ -235,13 +172,13 @@ class _Gathering:
             lets_go = own if rests_until_ms - now_ms > _KEEPS_MS else ()
             self._wait(job, lets_go, f"tries again in {duration(rests_until_ms - now_ms)}")
             return
-        best = self._best(job, own)
+        best = self._market.best(job, own)
         if best is None and job.avoided_offers:
-            self._again.add(job.job_id)
-            best = self._best(job, own)
+            self._market.again.add(job.job_id)
+            best = self._market.best(job, own)
         if best is None:
             lets_go = () if self._is_listed_soon(job, own) else own
-            self._wait(job, lets_go, _FREED if job.job_id in self._awaiting else self._why_not(job))
+            self._wait(job, lets_go, _FREED if job.job_id in self._market.awaiting else self._market.why_not(job))
             self._reserve(job)
             if not own:
                 self._lacking.append(job)
@@ -250,15 +187,11 @@ class _Gathering:
             if not best.offers:
                 self._wait(job, (), f"{len(best.has)} machines for it are there or coming, of {job.resources.nodes}")
 
-    def _best(self, job: JobView, own: Sequence[GangNode]) -> GangRental | None:
-        found = (self._completed(job, own, site) for site in self._sites(job, own))
-        return min((one for one in found if one is not None), key=lambda one: one.rank, default=None)
-
     def _is_listed_soon(self, job: JobView, own: Sequence[GangNode]) -> bool:
         """Whether a machine has just failed to come, and its others are kept for a little while: what failed is on no
         list until the next one is read. Not where it could have all of them elsewhere."""
         until_ms = job.not_before_ms + _KEEPS_MS
-        if not own or not job.avoided_offers or until_ms <= self._seen.now_ms or self._best(job, ()) is not None:
+        if not own or not job.avoided_offers or until_ms <= self._seen.now_ms or self._market.best(job, ()) is not None:
             return False
         self._wakes.append(until_ms)
         return True
@@ -284,7 +217,7 @@ class _Gathering:
         beside = [self._nodes[one.node_id] for one in its if one.node_id not in self._runs]
         cheaper = {node.node_id for node in beside if site_of(node) != at and hourly([node], job) < least}
         own = [one for one in its if one.node_id in cheaper]
-        idle = {node.node_id for node in beside if site_of(node) == at and node.state in _COMING}
+        idle = {node.node_id for node in beside if site_of(node) == at and node.state in COMING}
         self._let_go((one for one in its if one.node_id in idle), _STAYS)
         if job.state is not JobState.RUNNING and not job.leaving:
             self._kept |= cheaper
@@ -321,13 +254,13 @@ class _Gathering:
         able = {
             one.host
             for one, node in zip(coming, nodes, strict=True)
-            if node.state in _COMING or self._is_useful(job, node, joins)
+            if node.state in COMING or self._market.is_useful(job, node, joins)
         }
         if job.leaving or job.stays or able < wanted.places:
             self._let_go(coming, _STAYS)
             return True
         self._kept |= {node.node_id for node in nodes}
-        if all(self._is_useful(job, node, joins) for node in nodes):
+        if all(self._market.is_useful(job, node, joins) for node in nodes):
             versions = tuple(sorted([*versions_of(job), (lead.run_id, lead.row_version)]))
             self._claims.append(Demote(job.job_id, lead.run_id, f"comes together: {wanted.why}", versions))
         return True
@@ -343,18 +276,18 @@ class _Gathering:
         if own:
             sites = {site_of(self._nodes[one.node_id]) for one in own}
         else:
-            sites = {site for site in self._by_site if rests_until_ms <= stay.now_ms and site != at}
+            sites = {site for site in self._market.by_site if rests_until_ms <= stay.now_ms and site != at}
         quick = (site for site in sites if is_as_fast(site[3], at[3]))
         cheaper = sorted(site for site in quick if self._may_be_cheaper(stay, site))
-        found = (self._completed(job, own, site) for site in cheaper)
+        found = (self._market.completed(job, own, site) for site in cheaper)
         worth = [one for one in found if one is not None and stay.is_worth(one)]
         if cheaper and not worth and not own:
-            self._stays[job.job_id] = sum(len(self._by_site[site]) for site in cheaper)
+            self._stays[job.job_id] = sum(len(self._market.by_site[site]) for site in cheaper)
         return min(worth, key=lambda one: (hourly((*one.offers, *one.has), job), one.rank), default=None)
 
     def _may_be_cheaper(self, stay: Stay, site: Site) -> bool:
         """Before anything else is looked at: there are hundreds of regions, and thousands of offers in each."""
-        offers = self._by_site.get(site, ())
+        offers = self._market.by_site.get(site, ())
         return not offers or offers[0].price_per_hour.micros * stay.job.resources.nodes <= stay.most_hourly
 
     def result(self, gangs: Collection[str]) -> GatheredGangs:
@@ -366,37 +299,21 @@ class _Gathering:
             jobs=tuple(job for job in self._seen.jobs if job.job_id not in gangs),
             runs=tuple(run for run in self._seen.runs if run.node_id not in theirs),
             nodes=tuple(node for node in self._seen.nodes if node.node_id not in hidden),
-            offers=tuple(self._for_others()),
+            offers=tuple(self._market.for_others()),
         )
         wake_at_ms = min(self._wakes, default=None)
-        given_up, kept = frozenset(self._given_up), dict(self._kept_hosts)
-        lacking = tuple(self._lacks(job) for job in self._lacking)
+        given_up, kept = frozenset(self._given_up), dict(self._market.kept_hosts)
+        lacking = tuple(self._market.lacks(job) for job in self._lacking)
         claims, stays = tuple(self._claims), self._stays
         return GatheredGangs(snapshot, claims, self._waiting, given_up, stays, kept, lacking, wake_at_ms)
 
-    def _for_others(self) -> Iterator[Offer]:
-        for offer in self._offers:
-            aside = self._asides.get(offer.host)
-            left = offer if aside is None else less(offer, aside)
-            if left is not None and offer.host not in self._kept_hosts:
-                yield left
-
-    def _lacks(self, job: JobView) -> LackingGang:
-        its = frozenset(host for host, job_id in self._kept_hosts.items() if job_id == job.job_id)
-        here: dict[tuple[Site, str], Offer] = {}
-        for offer in sorted(self._offers, key=lambda one: (one.gpu_count, one.key)):
-            if offer.host and not offer.spot_only and self._suits(job, offer):
-                here.setdefault((site_of(offer), offer.host), offer)
-        domains = {} if job.most_under_one == ANY_NUMBER else self._domains
-        return LackingGang(job, tuple(here.values()), its, domains)
-
     def _begins(self, job: JobView, own: Sequence[GangNode]) -> bool:
         joins = {one.node_id for one in own if one.joins}
-        ready = [node for one in own if self._is_useful(job, node := self._nodes[one.node_id], joins)]
+        ready = [node for one in own if self._market.is_useful(job, node := self._nodes[one.node_id], joins)]
         by_site: dict[Site, list[NodeView]] = {}
         for node in ready:
             by_site.setdefault(site_of(node), []).append(node)
-        whole = [(nodes, taken) for _, nodes in sorted(by_site.items()) if (taken := self._closest(job, nodes))]
+        whole = [(nodes, taken) for _, nodes in sorted(by_site.items()) if (taken := self._market.closest(job, nodes))]
         if not whole or job.not_before_ms > self._seen.now_ms:
             return False
         _, taken = min(whole, key=lambda one: min(hourly([node], job) for node in one[0]))
@@ -406,71 +323,6 @@ class _Gathering:
         self._claims.append(AssignGang(job.job_id, places, why, versions_of(job, *taken)))
         return True
 
-    def _closest(self, job: JobView, nodes: Sequence[NodeView]) -> list[NodeView]:
-        """As many of them as the job needs, as close as can be; none where they are not there. Neighbours by rank are
-        under one switch."""
-        by_switch: dict[Domain, list[NodeView]] = {}
-        for node in nodes:
-            by_switch.setdefault(self._domain_of(node), []).append(node)
-        free, number = {switch: len(under) for switch, under in by_switch.items()}, job.resources.nodes
-        taken = choose(self._rule_for(job), free, {}, number, job.most_under_one.by_level) or {}
-        return [node for switch in sorted(taken) for node in by_switch[switch][: taken[switch]]]
-
-    def _domain_of(self, node: NodeView) -> Domain:
-        return domain_of(self._host_of.get(node.node_id, ""), self._domains)
-
-    def _rule_for(self, job: JobView) -> SwitchRule:
-        """The paper's knows no bounds."""
-        return self._rule if job.most_under_one == ANY_NUMBER else SwitchRule.FEWEST
-
-    def _sites(self, job: JobView, own: Sequence[GangNode]) -> list[Site]:
-        """Where it could be: where it has machines already, or any that is on offer."""
-        has = {site_of(self._nodes[one.node_id]) for one in own}
-        offered = {site for site, offers in self._by_site.items() if any(self._suits(job, one) for one in offers)}
-        return sorted(has or offered)
-
-    def _completed(self, job: JobView, own: Sequence[GangNode], site: Site) -> GangRental | None:
-        """What is to be rented there so that the job has all; None where that is not to be had."""
-        here = [self._nodes[one.node_id] for one in own if site_of(self._nodes[one.node_id]) == site]
-        useful = {one.node_id for one in own if one.joins}
-        seats = Seats(job.most_under_one.by_level)
-        able = (node for node in here if node.state in _COMING or self._is_useful(job, node, useful))
-        counts = [node for node in able if seats.take(self._domain_of(node))]
-        missing = job.resources.nodes - len(counts)
-        if missing > MOST_NODES:
-            return None
-        if missing <= 0:
-            return GangRental(site, (), tuple(counts), sum(node.price_per_hour.micros for node in counts))
-        hosts = {one.host for one in own if one.host}
-        there = [one for one in self._by_site.get(site, ()) if self._suits(job, one) and one.host not in hosts]
-        there.sort(key=lambda one: one.key in job.avoided_offers)
-        if self._order is not None and job.job_id not in self._awaiting:  # what others have left comes as it did
-            there = self._order.of(job, there)
-        hosts_of = (self._host_of.get(one.node_id, "") for one in counts)
-        has = Counter(domain_of(host, self._domains) for host in hosts_of if host)
-        by = self._rule_for(job)
-        chosen = by_switches(by, there, has, missing, self._domains, job.most_under_one)
-        for taken, rule in ((chosen, by), (cheapest(there, missing, seats, self._domains), None)):
-            hourly = sum(one.price_per_hour.micros for one in (*(taken or ()), *counts))
-            if taken and self._may_pay(job, taken, hourly):
-                under = has + Counter(domain_of(one.host, self._domains) for one in taken if one.host)
-                return GangRental(site, tuple(taken), tuple(counts), hourly, spread(under), rule)
-        return None
-
-    def _is_useful(self, job: JobView, node: NodeView, joins: Collection[str]) -> bool:
-        return node.state is NodeState.READY and node.node_id in joins and has_room(job, node)
-
-    def _may_pay(self, job: JobView, offers: Sequence[Offer], hourly_micros: int) -> bool:
-        """Whether the job's own limits, and budgets, allow all of them together."""
-        if not job.caps.allows_hourly(hourly_micros):
-            return False
-        rules = {(it.provider, it.tier): it.billing for it in self._seen.traits}
-        least = [first_unit(rules[it.provider, it.tier], it.price_per_hour) for it in offers]
-        total = sum(one.micros for one in least)
-        if any(job.refused_by(offer.provider, one) is not None for offer, one in zip(offers, least, strict=True)):
-            return False
-        return job.caps.max_cost is None or job.spent.micros + total <= job.caps.max_cost.micros
-
     def _rent(self, job: JobView, own: Sequence[GangNode], best: GangRental, why: str = "") -> None:
         self._let_go(one for one in own if self._nodes[one.node_id] not in best.has)
         if not best.offers:
@@ -479,15 +331,11 @@ class _Gathering:
         what = f"rents {count} machines at once" if count > 1 else "rents the machine that is missing"
         if any(one.key in job.avoided_offers for one in best.offers):
             why = f"{why}, though it failed to come before: there are no others"
-        if self._order is not None and any(one.provider == JOINED for one in best.offers):
-            why = f"{why}; of hosts that are alike by the ranker {self._order.ranker}"
+        if self._market.order is not None and any(one.provider == JOINED for one in best.offers):
+            why = f"{why}; of hosts that are alike by the ranker {self._market.order.ranker}"
         claim = ProvisionGang(job.job_id, best.offers, f"{what}{why}", versions_of(job), chosen_by=best.chosen_by)
         self._claims.append(claim)
-        hosts = {one.host for one in best.offers if one.host}
-        if hosts:
-            self._offers = [one for one in self._offers if one.host not in hosts]
-            for site, offers in self._by_site.items():
-                self._by_site[site] = [one for one in offers if one.host not in hosts]
+        self._market.take(best.offers)
 
     def _wait(self, job: JobView, own: Sequence[GangNode], why: str) -> None:
         """What it has is let go: it would be paid for, or missed by others, for nothing."""
@@ -497,17 +345,9 @@ class _Gathering:
 
     def _let_go(self, own: Iterable[GangNode], why: str = _FREES) -> bool:
         nodes = [self._nodes[one.node_id] for one in own]
-        nodes = [node for node in nodes if node.state is NodeState.READY or node.state in _COMING]
+        nodes = [node for node in nodes if node.state is NodeState.READY or node.state in COMING]
         self._claims += [Release(node.node_id, why, versions_of(node)) for node in nodes]
         return bool(nodes)
-
-    def _why_not(self, job: JobView) -> str:
-        need = job.resources
-        what = machines_in_words(need.nodes, need.gpus_min, need.gpu_type, job.most_under_one)
-        fitting = [one for one in self._offers if offer_fits(need, one) and is_for(job, one)]
-        suiting = [one for one in fitting if self._suits(job, one)]
-        why = why_not_all(need.nodes, suiting or fitting, self._networked, job.most_under_one, self._domains)
-        return f"waits for {what}: {why}"
 
     def _reserve(self, job: JobView) -> None:
         """A job that has waited long has what is free of own machines kept for it: the first in each pool alone."""
@@ -516,49 +356,10 @@ class _Gathering:
             self._wakes.append(since_ms + self._patience_ms)
             return
         for name, pool in sorted(self._pools.items()):
-            hosts = self._hosts_for(job, pool)
+            hosts = self._market.hosts_for(job, pool)
             if hosts:
-                self._kept_hosts |= dict.fromkeys(hosts, job.job_id)
+                self._market.kept_hosts |= dict.fromkeys(hosts, job.job_id)
                 del self._pools[name]
                 told = self._waiting[job.job_id]
                 self._waiting[job.job_id] = f"{told}; {len(hosts)} hosts of {name} are kept for it as they become free"
                 return
-
-    def _hosts_for(self, job: JobView, pool: EmptyPool) -> set[str]:
-        """As many as it has machines, those with the most free GPUs now; none where it could not have all of them even
-        if nothing ran there."""
-        need = job.resources
-        if pool.most_gpus is not None and need.nodes * need.gpus_min > pool.most_gpus:
-            return set()
-        fitting: dict[str, Offer] = {}
-        for offer in sorted(pool.offers, key=lambda one: (one.gpu_count, one.key)):
-            if self._suits(job, offer):
-                fitting.setdefault(offer.host, offer)
-        free: dict[str, int] = {}
-        for offer in self._offers:
-            if offer.host in fitting and not offer.spot_only:
-                free[offer.host] = max(free.get(offer.host, 0), offer.shared_gpus)
-        seats = Seats(job.most_under_one.by_level)
-        ranked = sorted(fitting, key=lambda host: (-free.get(host, 0), host))
-        hosts = list(islice((one for one in ranked if seats.take(domain_of(one, self._domains))), need.nodes))
-        hourly = sum(fitting[host].price_per_hour.micros for host in hosts)
-        if len(hosts) < need.nodes or not self._may_pay(job, [fitting[host] for host in hosts], hourly):
-            return set()
-        return set(hosts)
-
-    def _suits(self, job: JobView, offer: Offer) -> bool:
-        return (
-            (offer.provider, offer.tier) in self._networked
-            and offer_fits(job.resources, offer)
-            and is_for(job, offer)
-            and (job.resources.base_image is None or self._networked[offer.provider, offer.tier].takes_images)
-            and offer.key not in job.unreached_offers
-            and (offer.key not in job.avoided_offers or job.job_id in self._again)
-            and self._kept_hosts.get(offer.host, job.job_id) == job.job_id
-            and self._is_left(job, offer)
-        )
-
-    def _is_left(self, job: JobView, offer: Offer) -> bool:
-        """Whether what is kept of its host for another job leaves as much."""
-        aside = self._asides.get(offer.host)
-        return aside is None or aside.job_id == job.job_id or less(offer, aside) is not None

@@ -12,7 +12,8 @@ from app.core.board import Board
 from app.core.borrowing import PoolQuotas, PoolUse
 from app.core.evicting import EvictableRun, Evicting, evict
 from app.core.eviction import Saving
-from app.core.gangs import LackingGang, gather
+from app.core.gang_offers import LackingGang
+from app.core.gangs import gather
 from app.core.host_spaces import host_spaces
 from app.core.model.job import Caps, JobState, MostUnderOne, PriorityClass, Resources, StartRule
 from app.core.model.money import Money

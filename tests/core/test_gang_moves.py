@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.core.gangs import ComingTogether, GangNode, GatheredGangs, gather
+from app.core.gang_offers import GangNode
+from app.core.gangs import ComingTogether, GatheredGangs, gather
 from app.core.model.job import Caps, JobState, Resources
 from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier

@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.gangs import RESERVE_AFTER_MS, EmptyPool, GangNode, GatheredGangs, gather
+from app.core.gang_offers import EmptyPool, GangNode
+from app.core.gangs import RESERVE_AFTER_MS, GatheredGangs, gather
 from app.core.model.job import Caps, MostUnderOne
 from app.core.model.money import Money
 from app.core.model.node import NodeState

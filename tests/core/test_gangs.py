@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.gang_offers import EmptyPool, GangNode
 from app.core.gang_sites import site_of
-from app.core.gangs import MOST_PLACED, RESERVE_AFTER_MS, EmptyPool, GangNode, GatheredGangs, gather, without_gangs
+from app.core.gangs import MOST_PLACED, RESERVE_AFTER_MS, GatheredGangs, gather, without_gangs
 from app.core.model.job import Caps, JobState, Resources
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, NodeState, ProviderTraits, Tier

@@ -15,7 +15,8 @@ from app.core.defragmentation.closer import Closer, closer
 from app.core.defragmentation.packing import OwnPlace, own_cut_fits
 from app.core.defragmentation.seen_fleet import SeenFleet
 from app.core.defragmentation.staying import Stays, why_it_may_not_leave
-from app.core.gangs import GangNode, is_gang
+from app.core.gang_offers import GangNode
+from app.core.gangs import is_gang
 from app.core.model.job import ANY_NUMBER
 from app.core.model.offer import Offer
 from app.core.model.pool import JOINED, OwnHost, Pool

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from app.core.gangs import GangNode
+from app.core.gang_offers import GangNode
 from app.core.model.node import BillingRule
 from app.core.model.pool import OwnHost, Pool
 from app.core.model.snapshot import Snapshot

@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.foreign import read_as
-from app.core.gangs import GangNode
+from app.core.gang_offers import GangNode
 from app.core.model.node import GONE_NODE_STATES, NodeState
 from app.core.model.run import RunState
 from app.db import notify

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from allpass.wire.template import Template
 from app.core.exchange import bytes_between, saved_under_one_switch
+from app.core.gang_offers import GangNode
 from app.core.gang_sites import domain_of
-from app.core.gangs import GangNode
 from app.core.topology import Domain
 from app.db.connection import Connection
 from app.db.defragmentation.fleet import ways_of_gangs

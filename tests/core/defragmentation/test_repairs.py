@@ -27,7 +27,7 @@ from app.core.defragmentation import (
 from app.core.defragmentation.closer import closer
 from app.core.defragmentation.execution import MOST_TRIES, STALE_MS
 from app.core.defragmentation.repairs import Repairs, plan_repairs
-from app.core.gangs import GangNode
+from app.core.gang_offers import GangNode
 from app.core.model.job import ANY_NUMBER, JobState, MostUnderOne, Resources
 from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier

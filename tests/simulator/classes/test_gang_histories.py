@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.core.gangs import GangNode, GatheredGangs
+from app.core.gang_offers import GangNode
+from app.core.gangs import GatheredGangs
 from app.core.model.job import JobState
 from app.core.model.plan import Demote, ProvisionGang
 from app.core.model.snapshot import Snapshot

@@ -34,6 +34,7 @@ from app.core.topology import Domain, SwitchRule
 MOST_PLACED = 100  # jobs that machines are looked for in one decision: who comes after them comes in the next
 RESERVE_AFTER_MS = 300_000  # that a job has waited, after which own hosts are kept for it
 _KEEPS_MS = 120_000  # that a job which is to be begun again, or of which one did not come, keeps its machines for
+_WAITS_MOST_MS = 1_200_000  # that machines which are ready are kept for those that failed to come
 _LEAVING = frozenset({JobState.CHECKPOINTING, *PLACEABLE_JOB_STATES})
 _FREES = "not all machines of its job can be had"
 
@@ -173,7 +174,7 @@ class _Gathering:
             self._wait(job, lets_go, f"tries again in {duration(rests_until_ms - now_ms)}")
             return
         best = self._market.best(job, own)
-        if best is None and job.avoided_offers:
+        if best is None and job.avoided_offers and not self._waits_in_vain(own):
             self._market.again.add(job.job_id)
             best = self._market.best(job, own)
         if best is None:
@@ -191,10 +192,18 @@ class _Gathering:
         """Whether a machine has just failed to come, and its others are kept for a little while: what failed is on no
         list until the next one is read. Not where it could have all of them elsewhere."""
         until_ms = job.not_before_ms + _KEEPS_MS
-        if not own or not job.avoided_offers or until_ms <= self._seen.now_ms or self._market.best(job, ()) is not None:
+        if not own or not job.avoided_offers or until_ms <= self._seen.now_ms or self._waits_in_vain(own):
+            return False
+        if self._market.best(job, ()) is not None:
             return False
         self._wakes.append(until_ms)
         return True
+
+    def _waits_in_vain(self, own: Sequence[GangNode]) -> bool:
+        """Whether machines of it have been ready for so long that what is missing has failed again and again: they are
+        paid for meanwhile."""
+        since = (self._nodes[one.node_id].idle_since_ms for one in own)
+        return any(one is not None and self._seen.now_ms - one > _WAITS_MOST_MS for one in since)
 
     def let_wait(self, job: JobView) -> None:
         """Others come first. What it has it keeps: there is hardly anything, of a job so far back."""

@@ -300,6 +300,19 @@ def test_where_one_has_just_failed_to_come_the_others_are_kept_until_it_is_liste
     assert {type(one) for one in gather(replace(world, jobs=(late,)), its).claims} == {Release}
 
 
+def test_machines_are_not_paid_for_without_end_while_the_last_one_fails_again_and_again() -> None:
+    """After twenty minutes they are given back, and the job rests; then all are tried anew."""
+    its = [GangNode("node_a", "job_g", "a/A100")]
+    failed = gang(avoided_offers=frozenset({of_host("b").key}), not_before_ms=NOW_MS - 1)
+    for idle_ms, tries in ((1_200_000, True), (1_200_001, False)):
+        idle = machine("node_a", idle_since_ms=NOW_MS - idle_ms)
+        gathered = gather(seen(jobs=[failed], nodes=[idle], offers=(of_host("b"),)), its)
+        assert (rented(gathered) == ["b-1"], gathered.given_up == {"job_g"}) == (tries, not tries)
+        unlisted = gather(seen(jobs=[failed], nodes=[idle], offers=()), its)
+        assert bool(unlisted.claims) is not tries
+    assert rented(gather(seen(jobs=[failed], offers=(of_host("a"), of_host("b"))), ())) == ["a-1", "b-1"]
+
+
 _HOSTS = st.lists(st.sampled_from("abcdef"), max_size=6, unique=True)
 
 

@@ -19,6 +19,8 @@
    nodes are rented ahead, too, within the project's share; neither for a project that has it switched off.
 8. Where GPUs differ in speed, a job that would miss the deadline that its owner stated leaves for faster ones on which
    it keeps it, at up to twice the price of an hour of its work; see `app.core.policies.rescuing`.
+9. A job that is alone on a rented node that is larger than it needs has all of it to pay for, and is moved by that,
+   less what the rest of the node is worth to jobs that come; see `app.core.policies.alone`.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from app.core.gpu_speeds import time_on
 from app.core.model.job import JobState, StartRule
 from app.core.model.plan import STOP_AND_GO, ActionKind, Plan
 from app.core.model.snapshot import JobView
+from app.core.policies.alone import Leaver
 from app.core.policies.merging import Merger
 from app.core.policies.moving import Mover
 from app.core.policies.paper import class_demands, highest, signals_of
@@ -70,6 +73,7 @@ class Allpass:
         mover = Mover(desk, budget_ms)
         Rescuer(mover).rescue_runs()
         mover.move_runs()
+        Leaver(mover, flows).leave_larger_nodes()
         size_pool(desk, flows)
         signals = {"F_s": budget_ms / 1000}
         if config.explains:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import chain
+from typing import TypeAlias
 
 from app.core import queue
 from app.core.gpu_speeds import SAME, time_on, time_permille
@@ -20,7 +22,25 @@ from app.core.policies.plan_builder import PlanBuilder
 from app.core.policies.weighing import break_even_ms, may_be_parked, slack_ms
 from app.core.remaining import LEAST_MS, predicted_ms, ran_ms, remaining_ms, unkept_ms
 
+Costs: TypeAlias = Callable[[Offer | NodeView, JobView], int]
+"""What an hour of a job's work costs somewhere, in micro-dollars."""
+
 _RISKS_MOST = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Reckoning:
+    """What a run is moved by. `price`: what an hour of its work costs where it is; `costs`: what it does elsewhere, no
+    less than its share of the GPUs there; `drop`: by which share that has to be less; in any case it is less."""
+
+    price: int
+    costs: Costs
+    drop: float = 0.0
+    why: str = "it costs less there"
+
+    @property
+    def most_micros(self) -> float:
+        return min(self.price - 1, self.price * (1 - self.drop))
 
 
 class Mover:
@@ -29,6 +49,7 @@ class Mover:
     def __init__(self, desk: PlanBuilder, budget_ms: int) -> None:
         self.desk, self.board, self.outlook, self.config = desk, desk.board, desk.outlook, desk.config
         self.now_ms, self.budget_ms = desk.now_ms, budget_ms
+        self.going: set[str] = set()  # jobs that this plan moves, or has a place for
         self.makes_before_break = desk.outlook.may(ActionKind.MIGRATE)
 
     def move_runs(self) -> None:
@@ -55,23 +76,26 @@ class Mover:
         return [job] if job.not_moved_before_ms <= self.now_ms else []
 
     def _move_if_cheaper(self, job: JobView, run: RunView, drop: float = 0.0) -> None:
+        """`drop`: by which share a place has to cost less than where the job is; in any case it costs less."""
+        price = self.price(job, run)
+        if price is not None:
+            self.move_if_less(job, run, Reckoning(price, share_micros, drop))
+
+    def move_if_less(self, job: JobView, run: RunView, by: Reckoning) -> None:
         """To a node that is there, else to one that comes, else to a new one: to the first that is worth the move.
 
-        `drop`: by which share a place has to cost less than where the job is; in any case it costs less. A node that
-        was rented for the job stays its target when its offer is gone from the market, as it is once it is taken. Where
-        a bid costs least and is too likely to be lost, or the other way round, what is rented in the other way may do.
+        A node that was rented for the job stays its target when its offer is gone from the market, as it is once it is
+        taken. Where a bid costs least and is too likely to be lost, or the other way round, what is rented in the other
+        way may do.
         """
-        price = self.price(job, run)
-        if price is None:
-            return
-        most_micros = min(price - 1, price * (1 - drop))
-        for ready in self._ready_places(job, most_micros):
-            if self._is_worth(job, run, price, ready.one, drop):
-                self._leave_for(job, run, ready)
+        for ready in self._ready_places(job, by.most_micros):
+            if self._is_worth(job, run, by, ready.one):
+                self._leave_for(job, run, ready, by.why)
                 return
-        for coming in self._coming_places(job, most_micros):
-            if self._is_worth(job, run, price, coming.one, drop):
+        for coming in self._coming_places(job, by.most_micros):
+            if self._is_worth(job, run, by, coming.one):
                 coming.take(job)
+                self.going.add(job.job_id)
                 return
         if job.not_before_ms > self.now_ms:
             self.desk.wake(job.not_before_ms)  # the last node that was rented for it could not be had
@@ -79,11 +103,11 @@ class Mover:
         left_ms = self.desk.left_ms(job, run) if self._is_known(job, run) else None
         choice = self.outlook.serverful.choose(job, left_ms) if self.outlook.may_rent() else None
         for offer in () if choice is None else (choice.offer, choice.beside):
-            if offer is None or share_micros(offer, job) > most_micros:
-                continue
-            if self._is_worth(job, run, price, offer, drop):
+            if offer is not None and self._is_worth(job, run, by, offer):
                 bids = offer.interruptible
-                if not self.desk.provision(job, "the job moves there when it is ready", left_ms=left_ms, bids=bids):
+                if self.desk.provision(job, "the job moves there when it is ready", left_ms=left_ms, bids=bids):
+                    self.going.add(job.job_id)
+                else:
                     self._park_if_slack(job, run)
                 return
 
@@ -107,9 +131,10 @@ class Mover:
             yield from sorted(fleet.coming_places(job, most_micros), key=lambda place: place.coming_rank)
             yield from sorted(fleet.cheapest_coming_places(job, most_micros), key=lambda place: place.coming_rank)
 
-    def _leave_for(self, job: JobView, run: RunView, place: Place) -> None:
+    def _leave_for(self, job: JobView, run: RunView, place: Place, why: str) -> None:
         """Two jobs of one process save and leave: a move that is prepared while they train is for one."""
-        why = f"about {reasons.duration(remaining_ms(job, run, self.now_ms))} are left, and it costs less there"
+        self.going.add(job.job_id)
+        why = f"about {reasons.duration(remaining_ms(job, run, self.now_ms))} are left, and {why}"
         if self.makes_before_break and len(run.job_ids) == 1:
             self.desk.migrate(run, job, place, why)
         else:
@@ -121,13 +146,16 @@ class Mover:
         node = self.board.nodes.get(run.node_id)
         return None if node is None else share_micros(node, job)
 
-    def _is_worth(self, job: JobView, run: RunView, price: int, target: Offer | NodeView, drop: float) -> bool:
+    def _is_worth(self, job: JobView, run: RunView, by: Reckoning, target: Offer | NodeView) -> bool:
         """Rule 3. Sets the wake-ups at which time alone changes the answer. A move pays for itself while its target
-        lives: where such machines fail sooner than that on average, it does not. `drop`: of a chase, otherwise 0."""
-        lost_ms, micros = unkept_ms(job, run, self.now_ms), share_micros(target, job)
+        lives: where such machines fail sooner than that on average, it does not. A chase, which asks for a drop, also
+        weighs what it risks."""
+        lost_ms, micros = unkept_ms(job, run, self.now_ms), by.costs(target, job)
         arrival = arrival_cost(target) * job.resources.gpus_min // target.gpu_count
-        worth_ms = break_even_ms(self.config, price, micros, lost_ms, arrival)
-        if worth_ms is None or 0 < target.mean_life_ms <= worth_ms or (drop and self._risks(job, run, price, target)):
+        worth_ms = break_even_ms(self.config, by.price, micros, lost_ms, arrival)
+        if micros > by.most_micros or worth_ms is None or 0 < target.mean_life_ms <= worth_ms:
+            return False
+        if by.drop and self._risks(job, run, by.price, micros, target.mean_life_ms):
             return False
         moves = self.config.moves
         worth_ms = max(worth_ms, int((moves.save_ms + moves.load_ms + lost_ms) / self.config.rules.move_pause_share))
@@ -144,15 +172,15 @@ class Mover:
         longer_ms = max(0, time_on(job.speeds, target.gpu_type, left_ms) - left_ms)
         return not self._would_be_late(job, run, left_ms, lost_ms, longer_ms)
 
-    def _risks(self, job: JobView, run: RunView, price: int, target: Offer | NodeView) -> bool:
+    def _risks(self, job: JobView, run: RunView, price: int, micros: int, mean_life_ms: int) -> bool:
         """Whether the share by which the target costs less is below the chance that it fails before the job is done:
         the place that the job has would be left for one that it loses. What that costs is in the price of the target
         already. So whatever the chance, half the price is less: else a long job would stay where it costs twice as
         much as where all others are."""
-        if not target.mean_life_ms:
+        if not mean_life_ms:
             return False
-        chance = min(_RISKS_MOST, self.desk.left_ms(job, run) / target.mean_life_ms)
-        return share_micros(target, job) > (1 - chance) * price
+        chance = min(_RISKS_MOST, self.desk.left_ms(job, run) / mean_life_ms)
+        return micros > (1 - chance) * price
 
     def _would_be_late(self, job: JobView, run: RunView, left_ms: int, lost_ms: int, longer_ms: int) -> bool:
         """`longer_ms`: that what is left takes there, on slower GPUs."""

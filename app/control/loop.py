@@ -25,6 +25,7 @@ from app.control.rank_hosts import ranked_plan
 from app.control.record import Records
 from app.control.reserve import ReservationKeeper
 from app.control.standby import StandbyKeeper
+from app.control.starting_sizes import StartSizer
 from app.control.telling import Telling
 from app.control.vacating import VacatedNodes
 from app.core.deciding import Decided
@@ -75,6 +76,7 @@ class ControlLoop:
         self._board = KeptBoard()
         self._telling = Telling()
         self._lender = Lender(context)
+        self._sizer = StartSizer(context)
         self._evictor = Evictor(context)
         self._gangs = GangPlacer(context)
         self._vacated = VacatedNodes(context)
@@ -134,14 +136,15 @@ class ControlLoop:
             return Decision(seen.snapshot, plan, dropped)
 
     async def _see(self) -> Observation:
-        """The world as it is for policies: without what is lent, reserved, kept for somebody, or being vacated."""
+        """The world as it is for policies: without what is lent, reserved, kept for somebody, or being vacated; jobs
+        begin with as many GPUs as their deadlines need."""
         await self._reservations.settle()
         await self._standby.begin_windows()
         seen = await self._standby.keep(await self._observe())
         seen = await self._evictor.keep(await self._reservations.close_to_others(seen))
         if await self._reservations.clear(seen, self._evictor.closed):
             seen = await self._evictor.keep(seen)
-        return await self._vacated.close(seen)
+        return await self._sizer.size(await self._vacated.close(seen))
 
     async def _tell_failed(self, error: Exception) -> None:
         self._context.health.failed(Chore.DECIDE, "a decision", error)

@@ -36,11 +36,12 @@ class DeadlineGrowth:
 
 def grow_for_deadline(
     profile: SpeedProfile, gpus: int, remaining_s: float, left_s: float, now_micros_per_h: int,
-    machines: Iterable[SizedMachine],
+    machines: Iterable[SizedMachine], save_s: float = SAVE_S,
 ) -> DeadlineGrowth | None:  # fmt: skip
     """Of the machines on which the job is in time, the one that brings most speed for each dollar more; of equals the
-    smallest. `remaining_s`: at its present size `gpus`; `left_s`: until its deadline. None where it is in time as it
-    is, or nowhere. Only sizes whose speed was measured, or is predicted, are paid for."""
+    smallest. `remaining_s`: at its present size `gpus`; `left_s`: until its deadline; `save_s`: while it does nothing,
+    0 of a job that has not begun. None where it is in time as it is, or nowhere. Only sizes whose speed was measured,
+    or is predicted, are paid for."""
     if left_s <= 0 or remaining_s <= LATE * left_s or not is_known(profile, gpus):
         return None
     best: tuple[tuple[float, int], DeadlineGrowth] | None = None
@@ -48,7 +49,7 @@ def grow_for_deadline(
         if one.gpus <= gpus or not is_known(profile, one.gpus):
             continue
         gain = profile.speed(one.gpus) / profile.speed(gpus)
-        early_s = left_s - SAVE_S - one.arrival_s - remaining_s / gain
+        early_s = left_s - save_s - one.arrival_s - remaining_s / gain
         if gain <= 1 or early_s < 0:
             continue
         worth = gain_per_dollar(gain - 1, max(0, one.micros_per_h - now_micros_per_h))

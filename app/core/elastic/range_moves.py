@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from app.core.board import LASTING_NODE_STATES, Board
 from app.core.elastic.deadlines import DeadlineGrowth, SizedMachine, grow_for_deadline
-from app.core.elastic.other_machines import MoveTimes, larger_machine, smaller_machine
+from app.core.elastic.other_machines import SPARE, MoveTimes, larger_machine, smaller_machine
 from app.core.elastic.profile import SpeedProfile
 from app.core.elastic.runs import ElasticRun
 from app.core.market import Market
@@ -99,6 +99,40 @@ def growth_of(
     return grow_for_deadline(known, run.held.wanted, remaining_s, (run.due_ms - now_ms) / 1000, price, larger)
 
 
+def is_tight(job: JobView, now_ms: int) -> bool:
+    """Whether a job that has not begun is not surely in time with the GPUs that it needs."""
+    return job.total_run_ms is not None and job.total_run_ms * SPARE > job.deadline_ms - now_ms
+
+
+def first_kind(board: Board, job: JobView) -> str | None:
+    """The kind of GPU that a job would begin on with what it needs, by price; None where there is none."""
+    choices = [market.choose(job) for market in _markets(board)]
+    return next((one.offer.gpu_type for one in choices if one is not None), None)
+
+
+def start_of(board: Board, job: JobView, profile: SpeedProfile, now_ms: int) -> DeadlineGrowth | None:
+    """The machine on which a job that has not begun is in time, where it is not with the GPUs that it needs: with a
+    quarter to spare if that can be had. None where it is in time so, or late everywhere, or where nothing is predicted
+    of it. How late it is is told as predicted, without what is to spare."""
+    if job.total_run_ms is None or not is_tight(job, now_ms):
+        return None
+    least, total_s, left_s = job.resources.gpus_min, job.total_run_ms / 1000, (job.deadline_ms - now_ms) / 1000
+    prices = [one.micros_per_h for one, _offer in _machines(job, (least,), _markets(board))]
+    larger = [one for one, _offer in _machines(job, range(least + 1, job.resources.gpus_max + 1), _markets(board))]
+    for spare in (SPARE, 1.0):
+        found = grow_for_deadline(profile, least, spare * total_s, left_s, min(prices, default=0), larger, save_s=0)
+        if found is not None:
+            gain = profile.speed(found.to.gpus) / profile.speed(least)
+            early_s = left_s - found.to.arrival_s - total_s / gain
+            return DeadlineGrowth(found.to, late_s=total_s - left_s, early_s=early_s)
+    return None
+
+
+def _markets(board: Board) -> tuple[Market, ...]:
+    """Where a job may begin."""
+    return board.own, board.serverful, board.serverless
+
+
 def change_of(seen: SeenRanges, job: JobView, run: ElasticRun, remaining_s: float, now_ms: int) -> PlannedChange | None:
     """Where the job goes though no deadline asks for it: to a smaller machine, or a larger one that nobody waits
     for."""
@@ -117,8 +151,13 @@ def sized_machines(
 ) -> Iterator[tuple[SizedMachine, Offer]]:
     """The machine that would be had for each of these numbers of GPUs, on the kind of GPU that the job has: what was
     measured is of that."""
+    of_kind = replace(job, resources=replace(job.resources, gpu_type=node.gpu_type))
+    return _machines(of_kind, sizes, markets)
+
+
+def _machines(job: JobView, sizes: Sequence[int], markets: Sequence[Market]) -> Iterator[tuple[SizedMachine, Offer]]:
     for gpus in sizes:
-        need = replace(job.resources, gpus_min=gpus, gpus_max=max(gpus, job.resources.gpus_max), gpu_type=node.gpu_type)
+        need = replace(job.resources, gpus_min=gpus, gpus_max=max(gpus, job.resources.gpus_max))
         for market in markets:
             choice = market.choose(replace(job, resources=need))
             if choice is not None and choice.can_be_had and not choice.again:

@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import exists, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.elastic.size_table import SHAPING, KeptSpeed, SpeedKey, shape_of
+from app.core.model.job import JobState
 from app.core.throughput import plain_gpu
 from app.db.arrays import as_rows, is_one_of
 from app.db.tables import allocations, jobs, metric_points, nodes, run_jobs, runs, size_speeds
@@ -83,6 +84,42 @@ async def stated_runs(connection: AsyncConnection, run_ids: Collection[str]) -> 
         StatedRun(row.id, row.project_id, row.template, row.facts if isinstance(row.facts, dict) else {}, row.gpu_type)
         for row in rows
         if isinstance(row.template, dict)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRange:
+    """A job that asks for a range and has never begun. `template` is None where it states no training."""
+
+    job_id: str
+    project_id: str
+    app_id: str
+    shape: str
+    template: Mapping[str, Any] | None
+
+    def key(self, gpu_type: str) -> SpeedKey:
+        """Under what its speeds are kept, on this kind of GPU."""
+        return SpeedKey(self.app_id, self.shape, plain_gpu(gpu_type))
+
+
+async def waiting_ranges(connection: AsyncConnection, job_ids: Collection[str]) -> list[WaitingRange]:
+    """Those of these jobs, by id."""
+    of, has_begun = jobs.c, exists().where(run_jobs.c.job_id == jobs.c.id)
+    states_method = of.template["training"]["method"].astext.is_not(None).label("states_method")
+    rows = await connection.execute(
+        select(of.id, of.project_id, of.app_id, of.template, states_method, *_STATED)
+        .where(is_one_of(of.id, job_ids), of.state == JobState.QUEUED, of.elastic, ~has_begun)
+        .order_by(of.id)
+    )
+    return [
+        WaitingRange(
+            row.id,
+            row.project_id,
+            row.app_id,
+            _shape(row),
+            row.template if row.states_method and isinstance(row.template, dict) else None,
+        )
+        for row in rows
     ]
 
 

@@ -6,17 +6,17 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Integer, cast, func, select
+from sqlalchemy import Integer, cast, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.elastic.range_moves import LARGER, SMALLER
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.resizing import LEAST
 from app.db.arrays import is_one_of
-from app.db.tables import job_events, jobs
+from app.db.tables import job_events, jobs, run_jobs
 
-_GREW = "grows_for_deadline"
-_CHANGES = (_GREW, SMALLER, LARGER)
+_GREW, _BEGAN = "grows_for_deadline", "begins_larger"
+_CHANGES = (_GREW, _BEGAN, SMALLER, LARGER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ async def waiting_grown_jobs(connection: AsyncConnection, job_ids: Collection[st
     """Of these, those that have no place."""
     least, gpus = _number(LEAST), _number("gpus_min")
     of = job_events.c
-    grew = select(func.max(of.at_ms)).where(of.job_id == jobs.c.id, of.kind == _GREW).scalar_subquery()
+    grew = select(func.max(of.at_ms)).where(of.job_id == jobs.c.id, of.kind.in_((_GREW, _BEGAN))).scalar_subquery()
     rows = await connection.execute(
         select(jobs.c.id, gpus.label("gpus"), least.label("least"), func.coalesce(grew, 0).label("grew_ms"))
         .where(
@@ -67,8 +67,9 @@ async def waiting_grown_jobs(connection: AsyncConnection, job_ids: Collection[st
 
 
 async def grown_resources(connection: AsyncConnection, job_id: str, gpus: int | None) -> dict[str, Any] | None:
-    """What a locked job asks for once it is to begin with so many GPUs; None: with its least. None where that is no
-    change: it asks for no range, or for one without this number, runs where it was to wait, or has the number."""
+    """What a locked job that runs asks for once it is to go on with so many GPUs; None: what one that waits does with
+    its least. None where that is no change: it asks for no range, or for one without this number, runs where it was to
+    wait, or has the number."""
     found = await connection.execute(
         select(jobs.c.resources, jobs.c.state, jobs.c.pause_reason).where(jobs.c.id == job_id)
     )
@@ -83,6 +84,27 @@ async def grown_resources(connection: AsyncConnection, job_id: str, gpus: int | 
     if not least <= to <= most or row.resources.get("gpus_min") == to:
         return None
     return {**row.resources, "gpus_min": to}
+
+
+async def larger_start(connection: AsyncConnection, job_id: str, gpus: int) -> dict[str, Any] | None:
+    """What a locked job that has never begun asks for once it is to begin with so many GPUs. None where it has begun,
+    pauses, asks for no range with this number, or has had another number than its least: its owner's, or once
+    before."""
+    of = job_events.c
+    before = exists().where(of.job_id == jobs.c.id, of.kind == _BEGAN)
+    has_begun = exists().where(run_jobs.c.job_id == jobs.c.id)
+    found = await connection.execute(
+        select(jobs.c.resources).where(
+            jobs.c.id == job_id, jobs.c.state == JobState.QUEUED, jobs.c.pause_reason.is_(None), ~before, ~has_begun
+        )
+    )
+    row = found.one_or_none()
+    if row is None or not isinstance(row.resources, dict):
+        return None
+    least, most = row.resources.get(LEAST), row.resources.get("gpus_max")
+    if type(least) is not int or type(most) is not int or row.resources.get("gpus_min") != least:
+        return None
+    return {**row.resources, "gpus_min": gpus} if least < gpus <= most else None
 
 
 def _number(name: str) -> Any:

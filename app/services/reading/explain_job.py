@@ -25,7 +25,7 @@ from app.settings import Settings
 
 _FREED = (
     *("evicts", "evicted", "interrupted", "gpus_lent", "gpus_given_back", "gpus_no_faster", "defragmented"),
-    *("grows_for_deadline", "begins_smaller", "moves_smaller", "moves_larger"),
+    *("begins_larger", "grows_for_deadline", "begins_smaller", "moves_smaller", "moves_larger"),
 )
 
 

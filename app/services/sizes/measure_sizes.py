@@ -100,7 +100,7 @@ def predicted_speeds(run: StatedRun, throughput: Throughput) -> dict[int, float]
     except (InvalidInput, ValidationError):
         return {}
     if one is None:
-        return {}
+        return {}  # of one that has not begun: its template leaves the micro-batch open
     found: dict[int, Any] = {
         gpus: throughput.step(stated.model, at_size(one, gpus, stated.batch), run.gpu_type, name=stated.name)
         for gpus in range(1, MOST_GPUS + 1)

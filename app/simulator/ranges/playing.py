@@ -8,7 +8,7 @@ that for a while, or from what its training states.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from app.core.elastic.range_moves import (
     growth_of,
     idle_machines,
     may_leave,
+    start_of,
     without_rivals,
 )
 from app.core.elastic.runs import REST_MS, ElasticRun
@@ -42,7 +43,7 @@ from app.simulator.ranges.course import SpeedCourse
 from app.simulator.ranges.drawing import SAME, TaskRange
 from app.simulator.ranges.records import RangeFigures, RangeKnown, RangeStay
 from app.simulator.ranges.standing import Queues
-from app.simulator.scenario import Scenario
+from app.simulator.scenario import Scenario, Task
 
 MEASURED_AFTER_MS = 20_000  # with a number of GPUs: clocks are put right to 5 s, and looks are 15 s apart
 DECLINED_MS = 600_000  # who has left free what was lent to him is lent no more for so long, as live
@@ -58,6 +59,7 @@ class WithRanges(MovesOut):
         self._stays: dict[str, RangeStay] = {}  # by run
         self._known: dict[str, RangeKnown] = {}  # by job
         self._queues = Queues()
+        self._new: list[str] = []  # jobs that no decision has seen
         self._began_ms: dict[str, int] = {}  # by run: when its code did
         self._declined_until_ms: dict[str, int] = {}
         self._looked_ms: int | None = None
@@ -192,6 +194,31 @@ class WithRanges(MovesOut):
         measured = self._known.setdefault(life.task.job_id, RangeKnown()).measured
         measured[stay.uses] = MeasuredSpeed(stay.course.speed / SAME, NOISE)
 
+    # Before a decision
+
+    def _decide(self) -> int | None:
+        for job_id in self._new:
+            self._size_start(self._lives[job_id])
+        self._new.clear()
+        return super()._decide()
+
+    def _arrive(self, task: Task, tasks: Iterator[Task]) -> None:
+        super()._arrive(task, tasks)
+        if task.elastic is not None:
+            self._board.put_job(self._shown(self._lives[task.job_id]))  # what is foretold is with the GPUs it asks for
+            self._new += [task.job_id] if task.elastic.predicted else []
+
+    def _size_start(self, life: Life) -> None:
+        """It begins with more than it needs, where it would be late with that."""
+        one, job_id = life.task.elastic, life.task.job_id
+        assert one is not None
+        profile = SpeedProfile(one.least, predicted=_predicted(one))
+        start = start_of(self._board, self._board.jobs[job_id], profile, self._now_ms)
+        if start is not None:
+            self.seen.sized += 1
+            self._known[job_id] = RangeKnown()
+            self._ask_for_now(life, start.to.gpus)
+
     # After a decision
 
     def _followed(self, plan: Plan) -> int | None:
@@ -250,8 +277,7 @@ class WithRanges(MovesOut):
     def _profile(self, run: ElasticRun) -> SpeedProfile:
         one = self._lives[run.job_id].task.elastic
         assert one is not None
-        predicted = {gpus: speed / SAME for gpus, speed in enumerate(one.predicted, 1)}
-        return profile_of(run.asked, {}, self._known.setdefault(run.job_id, RangeKnown()).measured, predicted)
+        return profile_of(run.asked, {}, self._known.setdefault(run.job_id, RangeKnown()).measured, _predicted(one))
 
     # Machines of other sizes
 
@@ -288,11 +314,15 @@ class WithRanges(MovesOut):
         if growth is None:
             return False
         self.seen.grown += 1
-        self._known[run.job_id].changed_ms = self._now_ms
-        self._ask_for(life, growth.to.gpus)
+        self._ask_for_now(life, growth.to.gpus)
         self._send_back(life)
-        self._at(self._now_ms + PATIENCE_MS, partial(self._begin_smaller, life, self._now_ms))
         return True
+
+    def _ask_for_now(self, life: Life, gpus: int) -> None:
+        """It waits so long for a machine with so many."""
+        self._ask_for(life, gpus)
+        self._known[life.task.job_id].changed_ms = self._now_ms
+        self._at(self._now_ms + PATIENCE_MS, partial(self._begin_smaller, life, self._now_ms))
 
     def _begin_smaller(self, life: Life, grew_ms: int) -> None:
         """It has waited in vain for the machine that it was to have."""
@@ -327,3 +357,7 @@ class WithRanges(MovesOut):
         if target is not None and not target.over and self._boots(target):
             self._call_off(life, target)
         return super()._stop(life)
+
+
+def _predicted(one: TaskRange) -> dict[int, float]:
+    return {gpus: speed / SAME for gpus, speed in enumerate(one.predicted, 1)}

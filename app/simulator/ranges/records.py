@@ -26,7 +26,7 @@ class RangeStay:
 @dataclass(slots=True)
 class RangeKnown:
     """Of a job that takes a range: its speeds as far as it has had them, and when it last went to a machine of another
-    size (0: never)."""
+    size, or began on a larger one than it needs (0: never)."""
 
     measured: dict[int, MeasuredSpeed] = field(default_factory=dict)
     changed_ms: int = 0
@@ -39,6 +39,7 @@ class RangeFigures:
     resizes: int = 0
     lent: int = 0
     grown: int = 0
+    sized: int = 0
     smaller: int = 0
     larger: int = 0
     held_ms: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -51,6 +52,7 @@ class RangeFigures:
             "resizes": self.resizes,
             "lent_gpus": self.lent,
             "grown_for_deadlines": self.grown,
+            "begun_larger": self.sized,
             "moved_smaller": self.smaller,
             "moved_larger": self.larger,
         }

@@ -6,8 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.core.board import Board
+from app.core.elastic.other_machines import SPARE
+from app.core.elastic.profile import SpeedProfile
 from app.core.elastic.range_moves import (
     AGAIN_MS,
     LARGER,
@@ -19,10 +23,11 @@ from app.core.elastic.range_moves import (
     may_leave,
     nodes_in,
     rents_less_than,
+    start_of,
     without_rivals,
 )
 from app.core.elastic.runs import ElasticRun
-from app.core.model.job import JobState, Resources
+from app.core.model.job import Caps, JobState, Resources
 from app.core.model.money import Money
 from app.core.model.node import NodeState, Tier
 from app.core.model.plan import Assign, Migrate, MoveOut, Plan, Release
@@ -124,3 +129,76 @@ def test_who_has_changed_lately_stays() -> None:
     assert not may_leave(job, now_ms - AGAIN_MS + 1, now_ms)
     assert may_leave(job, now_ms - AGAIN_MS, now_ms)
     assert not may_leave(replace(job, locked=True), 0, now_ms)
+
+
+# What a job begins with
+
+MINUTE_MS = 60_000
+SIZES = tuple(
+    samples.offer(f"of-{gpus}", Tier.MARKETPLACE, f"{gpus}.00", gpu_count=gpus, cpus=64, startup_ms=30_000)
+    for gpus in (1, 2, 4)
+)
+
+
+def begins(run_min: int, due_min: float, curve: Any = CURVE, offers: Any = SIZES, **changes: Any) -> int | None:
+    """The GPUs that a job begins with, of whose range one to four it needs one: with that it takes `run_min`."""
+    need = {"resources": Resources(gpus_min=1, gpus_max=4), "total_run_ms": run_min * MINUTE_MS} | changes
+    job = samples.job("job_a", deadline_ms=samples.NOW_MS + int(due_min * MINUTE_MS), **need)
+    board = Board.of(samples.snapshot(jobs=(job,), offers=offers))
+    found = start_of(board, job, curve, samples.NOW_MS)
+    return None if found is None else found.to.gpus
+
+
+def test_it_begins_with_as_many_as_its_deadline_needs() -> None:
+    """An hour of work with one GPU, 33 minutes with two, 21 with four; half a minute goes until they are there."""
+    assert begins(60, 72) is None, "about a quarter to spare with what it needs"
+    assert begins(60, 71) == 2
+    assert begins(60, 43) == 2, "with a quarter to spare"
+    assert begins(60, 42) == 4, "two would be in time, and not with a quarter to spare"
+    assert begins(60, 25) == 4, "in time, and nothing to spare"
+    assert begins(60, 21) is None, "late all the same: it costs what it needs"
+
+
+def test_what_is_told_is_what_is_predicted() -> None:
+    job = samples.job(
+        "job_a", resources=Resources(gpus_min=1, gpus_max=4), total_run_ms=60 * MINUTE_MS,
+        deadline_ms=samples.NOW_MS + 50 * MINUTE_MS,
+    )  # fmt: skip
+    found = start_of(Board.of(samples.snapshot(jobs=(job,), offers=SIZES)), job, CURVE, samples.NOW_MS)
+    assert found is not None
+    assert (found.late_s, round(found.early_s)) == (600, 3_000 - 30 - 2_000)
+
+
+def test_guesses_are_not_paid_for() -> None:
+    assert begins(60, 43, SpeedProfile(1)) is None
+    assert begins(60, 43, measured(g1=1.0)) is None
+    assert begins(60, 43, measured(g2=1.8)) is None, "nobody knows how fast it is with what it needs"
+    assert begins(60, 43, total_run_ms=None) is None
+
+
+def test_only_what_is_on_offer_and_allowed() -> None:
+    assert begins(60, 43, offers=SIZES[::2]) == 4
+    assert begins(60, 43, offers=SIZES[:1]) is None
+    assert begins(60, 43, caps=Caps(max_hourly=Money.usd("3.50"))) == 2
+    assert begins(60, 43, caps=Caps(max_hourly=Money.usd("1.50"))) is None
+    soonest = samples.offer("fn", Tier.SERVERLESS, "4.00", gpu_count=2, cpus=64)
+    assert begins(60, 33.5, offers=SIZES[:2]) is None, "half a minute goes until it is there"
+    assert begins(60, 33.5, offers=(*SIZES[:2], soonest)) == 2, "serverless is there at once"
+
+
+@given(
+    st.lists(st.floats(0.1, 4.0), min_size=4, max_size=4),
+    st.integers(1, 1_000),
+    st.floats(0.1, 2_000.0),
+    st.sets(st.sampled_from(SIZES)),
+)
+def test_nobody_begins_with_more_for_nothing(speeds: list[float], run_min: int, due_min: float, offers: Any) -> None:
+    """Whoever begins with more than it needs is in time so, as far as is predicted, and was not surely in time
+    without."""
+    curve = SpeedProfile(1, predicted=dict(enumerate(speeds, 1)))
+    gpus = begins(run_min, due_min, curve, tuple(sorted(offers, key=lambda one: one.offer_id)))
+    if gpus is None:
+        return
+    assert run_min * SPARE > due_min
+    assert run_min * speeds[0] / speeds[gpus - 1] + 0.5 <= due_min + 1e-6
+    assert gpus in {one.gpu_count for one in offers} - {1}

@@ -97,6 +97,7 @@ def test_figures_are_there_only_where_there_are_ranges() -> None:
         "range_gpu_hours",
         "resizes",
         "lent_gpus",
+        "begun_larger",
         "grown_for_deadlines",
         "moved_smaller",
         "moved_larger",

@@ -1,7 +1,7 @@
 """What the machines of one training tell each other in every step, and how long that takes. Pure.
 
-The built-in recipe sends the gradients of every part to every process (ADR 0105), so that they are added in one order
-on all of them. Scripts of users are taken to do what NCCL does: rings, which pass through each machine once.
+Of the built-in recipe each process adds up a share of the gradients of every part, in one order, and tells the others
+what it comes to (ADR 0134). Scripts of users are taken to do what NCCL does: rings, which pass through each machine once.
 """
 
 from __future__ import annotations
@@ -84,9 +84,10 @@ def bytes_between(model: Architecture, training: Training, machines: int, runner
     here = training.gpus // machines
     if training.splits_all:
         return _of_all_split(model, training, machines)
-    from_others = training.accumulation * (training.gpus - here)  # a round takes as long where its parts run out
     item = training.weight_item if training.method == "full" else 4  # adapters are kept in float32
-    return from_others * trained_values(model, training) * item * here
+    # A share of each part of the others in every round, which takes as long where its parts run out; and their sums.
+    shares = (training.accumulation + 1) * (training.gpus - here) * here
+    return round(shares * trained_values(model, training) * item / training.gpus)
 
 
 def saved_under_one_switch(bytes_per_step: int, near: Iterable[int], far: Iterable[int]) -> float | None:

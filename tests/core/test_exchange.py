@@ -30,16 +30,17 @@ def laid(training: Training, gpus: int, accumulation: int, sharding: str = "ddp"
     return replace(training, gpus=gpus, accumulation=accumulation, sharding=sharding)
 
 
-def test_the_recipe_passes_every_part_of_the_others_to_each_of_its_processes() -> None:
-    """Parts x trained bytes x GPUs of a machine, as ADR 0105 says: for 8 parts of adapters a second at 10 Gbit/s."""
+def test_the_recipe_passes_a_share_of_every_part_to_each_of_its_processes() -> None:
+    """A share of each part of the others and of the sums, for each GPU of a machine, as ADR 0134 says: for 8 rounds of
+    adapters 0.6 s at 10 Gbit/s."""
     assert trained_values(MODEL, LORA) == ADAPTERS
     eight = bytes_between(MODEL, laid(LORA, 2, 8), 2, "recipe")
-    assert eight == 8 * ADAPTERS * 4 == 1_342_177_280
-    assert Exchange(eight, Network()).ms == pytest.approx(1_073.741824)
-    # two machines with two GPUs each, three rounds: 6 parts of the others, to two processes, in float32
-    assert bytes_between(MODEL, laid(LORA, 4, 3), 2, "recipe") == 6 * ADAPTERS * 4 * 2
-    # four machines with two GPUs each: 2 x 6 parts
-    assert bytes_between(MODEL, laid(LORA, 8, 2), 4, "recipe") == 2 * 6 * ADAPTERS * 4 * 2
+    assert eight == 9 * ADAPTERS * 4 // 2 == 754_974_720
+    assert Exchange(eight, Network()).ms == pytest.approx(603.979776)
+    # two machines with two GPUs each, three rounds: of two others a quarter, four times, to two processes, in float32
+    assert bytes_between(MODEL, laid(LORA, 4, 3), 2, "recipe") == 4 * 2 * ADAPTERS * 4 * 2 // 4
+    # four machines with two GPUs each: of six others an eighth, three times
+    assert bytes_between(MODEL, laid(LORA, 8, 2), 4, "recipe") == 3 * 6 * ADAPTERS * 4 * 2 // 8
     full = replace(LORA, method="full")
     assert bytes_between(MODEL, laid(full, 2, 1), 2, "recipe") == WHOLE * 2, "in bf16, as its weights are"
 
@@ -58,7 +59,7 @@ def test_more_machines_never_pass_less_through_each(machines: int, gpus: int, ro
     """Nor do more rounds; and nothing passes where nothing has to."""
     told = bytes_between(MODEL, laid(LORA, machines * gpus, rounds), machines, "recipe")
     assert 0 < told <= bytes_between(MODEL, laid(LORA, (machines + 1) * gpus, rounds), machines + 1, "recipe")
-    assert told * 2 == bytes_between(MODEL, laid(LORA, machines * gpus, 2 * rounds), machines, "recipe")
+    assert told < bytes_between(MODEL, laid(LORA, machines * gpus, 2 * rounds), machines, "recipe") < 2 * told
     assert bytes_between(MODEL, replace(LORA, accumulation=rounds), 1, "script") == 0
 
 

@@ -20,7 +20,7 @@ from transformers import LlamaForCausalLM  # noqa: F401 - transformers loads its
 
 from allpass.training.elastic import ranks
 from tests.training import forking
-from tests.training.reducing import reduce_if_asked
+from tests.training.reducing import older_if_asked, reduce_if_asked
 from workers.trainer import follower, loop, tasks
 
 
@@ -29,6 +29,7 @@ def run(argv: list[str]) -> None:
     for fault in filter(None, os.environ.get("FAULT", "").split(";")):
         break_by(fault)
     reduce_if_asked()
+    older_if_asked()
     follower.main()
 
 
@@ -58,15 +59,16 @@ def break_by(fault: str) -> None:
 
         return loss
 
-    if what == "part":
-        told = ranks.ManyRanks.all_bytes
+    if what in WAYS:
+        told = getattr(ranks.ManyRanks, WAYS[what])
 
-        def all_bytes(self: Any, own: Any) -> list[Any]:
+        def breaks(self: Any, own: Any) -> list[Any]:
             if now["rank"] == int(rank) and now["step"] in steps and (step.endswith("+") or is_first(Path("lost"))):
                 raise ranks.PeerLost("connection reset by peer")
-            return told(self, own)
+            found: list[Any] = told(self, own)
+            return found
 
-        ranks.ManyRanks.all_bytes = all_bytes  # type: ignore[method-assign]
+        setattr(ranks.ManyRanks, WAYS[what], breaks)
     loop.Loop._take = take  # type: ignore[method-assign]
     ranks.ManyRanks.__init__ = join  # type: ignore[method-assign]
     tasks._loss = broken
@@ -90,6 +92,7 @@ def is_first(mark: Path) -> bool:
     return True
 
 
+WAYS = {"part": "exchange", "sum": "all_bytes"}  # which break in the middle of a step
 LOSSES = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "exit": lambda: os._exit(0),

@@ -11,13 +11,14 @@ from allpass import training  # noqa: F401 - first: from here on SIGTERM is a re
 # isort: split
 from allpass.training.elastic import first_machine, further_machine, gang, stillness
 from tests.training.forking import CLIENT
-from tests.training.reducing import reduce_if_asked
+from tests.training.reducing import older_if_asked, reduce_if_asked
 from workers.trainer import gathering
 from workers.trainer.main import main
 
 if __name__ == "__main__":
     gathering.COMMAND = CLIENT
     reduce_if_asked()
+    older_if_asked()
     gang.LOSS_S = float(os.environ.get("LOSS_S", gang.LOSS_S))
     stillness.LEAST_S = float(os.environ.get("PATIENCE_S", stillness.LEAST_S))
     first_machine.QUIET_S = further_machine.QUIET_S = float(os.environ.get("QUIET_S", first_machine.QUIET_S))

@@ -1,5 +1,9 @@
-"""What sharing a step costs is told by this: each process adds up the gradients of its own parts, and the sums of all
-are summed at the end of a step in any order, as DDP does. Its numbers are not those of one process."""
+"""Other ways of summing than a training's own.
+
+What sharing a step costs is told by one: each process adds up the gradients of its own parts, and the sums of all are
+summed at the end of a step in any order, as DDP does. Its numbers are not those of one process. The other one is that
+of an older release.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,9 @@ from typing import Any
 import torch
 from torch import distributed
 
+from allpass.training.elastic import ranks
 from allpass.training.elastic.ranks import ManyRanks
-from allpass.training.elastic.summing import Summing
+from allpass.training.elastic.summing import Gathered, Summing
 
 
 class Reduced(Summing):
@@ -46,3 +51,14 @@ def reduce_if_asked() -> None:
 
     ManyRanks.each = each  # type: ignore[method-assign]
     ManyRanks.summing = summing  # type: ignore[method-assign]
+
+
+def older_if_asked() -> None:
+    """Where OLDER is set, from now on this process is of a release that tells all gradients to all."""
+    if os.environ.get("OLDER"):
+        ranks._KNOWS_SHARES = "nobody/asks-for-this/"
+
+        def summing(self: ManyRanks, parameters: Sequence[Any]) -> Summing:
+            return Gathered(self.all_bytes, self.confirm, self.count, parameters)
+
+        ManyRanks.summing = summing  # type: ignore[method-assign]

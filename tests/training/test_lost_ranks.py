@@ -139,11 +139,12 @@ def test_where_they_are_lost_again_and_again_it_ends(
     assert not left_of(place)
 
 
+@pytest.mark.parametrize("way", ["part", "sum"])
 def test_a_way_that_breaks_costs_a_step(
-    hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], alone: Machine, tmp_path: Path
+    hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], alone: Machine, way: str, tmp_path: Path
 ) -> None:
-    """Though nobody is gone: they meet again."""
-    place = machine(tmp_path / "job", ground, 3, followers, fault="1 2 part")
+    """Though nobody is gone: they meet again. In either exchange."""
+    place = machine(tmp_path / "job", ground, 3, followers, fault=f"1 2 {way}")
     process = hosts[0].start(GANG, place)
     assert process.exit_code() == 0, process.output
     assert "training: goes on with step 2 on 3 GPUs, after 3" in process.output

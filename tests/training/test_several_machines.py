@@ -107,6 +107,18 @@ def test_two_machines_leave_what_one_gpu_leaves(
     assert not gang.left()
 
 
+@pytest.mark.parametrize("older", [0, 1])
+def test_a_machine_of_an_older_release_is_told_all_gradients(
+    hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], alone: Machine, older: int, tmp_path: Path
+) -> None:
+    """Whichever it is, all do as it does."""
+    gang = Gang(tmp_path, ground, 2, followers)
+    gang.places[older].environment["OLDER"] = "1"
+    assert gang.start(hosts).codes() == (0, 0), gang.words()
+    assert gang.first.losses() == alone.losses()
+    assert files_of(gang.first.folder / "output") == files_of(alone.folder / "output")
+
+
 @pytest.mark.parametrize("asked", [0, 1])
 def test_whichever_is_asked_all_leave_at_one_step_and_any_number_goes_on(
     hosts: tuple[Host, Host], followers: str, ground: tuple[str, Path], tmp_path: Path, asked: int

@@ -27,7 +27,7 @@ import torch
 from torch import distributed
 
 from allpass.training.elastic.stillness import Presence
-from allpass.training.elastic.summing import Gathered, Summing
+from allpass.training.elastic.summing import Gathered, InShares, Summing
 
 _PATIENCE = timedelta(days=30)  # who dies is noticed by `gang`, not by waiting; others may evaluate, or save, for long
 _REACHED = timedelta(minutes=10)  # a store of another machine, which is there
@@ -37,6 +37,7 @@ _WORDS_BYTES = 16_384  # of what each process says in a round
 _SIZE = struct.Struct("@Q")
 _LONGEST_WHY = 500
 OVER_TCP = "tcp://"
+_KNOWS_SHARES = "allpass/knows-shares/"
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -155,8 +156,11 @@ class ManyRanks(Ranks):
             self._await_all(is_given_up)
             store = _store_at(meeting) if is_far else None
             where = None if is_far else meeting
+            if store is not None:  # before all meet, so that all have said it once they have met
+                store.set(f"{_KNOWS_SHARES}{own}", "yes")
             distributed.init_process_group(backend, where, _PATIENCE, world_size=count, rank=own, store=store)
             self.is_in = True
+            self._knows_shares = store is None or store.check([f"{_KNOWS_SHARES}{one}" for one in range(count)])
             self._talk: Any = distributed.group.WORLD
             if backend == "nccl":  # words go from processor to processor: who waits for them keeps no GPU busy
                 self._talk = distributed.new_group(backend="gloo", timeout=_PATIENCE)
@@ -187,6 +191,8 @@ class ManyRanks(Ranks):
             first += len(some)
 
     def summing(self, parameters: Sequence[Any]) -> Summing:
+        if self._knows_shares:
+            return InShares(self.exchange, self.all_bytes, self.confirm, self.own, self.count, parameters)
         return Gathered(self.all_bytes, self.confirm, self.count, parameters)
 
     def leave(self) -> None:
@@ -292,6 +298,15 @@ class ManyRanks(Ranks):
         with self._presence.meeting(), self.losing():
             distributed.all_gather(told, plain)
         return [one.view(own.dtype) for one in told]
+
+    def exchange(self, own: Any) -> list[Any]:
+        """This process's share of a tensor of each process, by rank: all of one shape, in as many shares as there are
+        processes."""
+        plain = own.view(torch.uint8)
+        told = torch.empty_like(plain)
+        with self._presence.meeting(), self.losing():
+            distributed.all_to_all_single(told, plain)
+        return list(told.view(own.dtype).view(self.count, -1))
 
     def of_first(self, told: Any) -> Any:
         box = [told]

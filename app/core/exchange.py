@@ -1,7 +1,8 @@
 """What the machines of one training tell each other in every step, and how long that takes. Pure.
 
 Of the built-in recipe each process adds up a share of the gradients of every part, in one order, and tells the others
-what it comes to (ADR 0134). Scripts of users are taken to do what NCCL does: rings, which pass through each machine once.
+what it comes to (ADR 0134). Scripts of users are taken to do what NCCL does: rings, which pass through each machine
+once.
 """
 
 from __future__ import annotations

@@ -235,6 +235,6 @@ def _timed(wish: AskedJob, found: MachineOption) -> MachineOption:
     timed = replace(found, duration_ms=duration_ms, cost=Money(found.hourly.micros * duration_ms // _HOUR_MS))
     if wish.time_left_ms is None:
         return timed
-    done = max(0, int((wish.time_left_ms - found.startup_ms) / step_ms))
     in_time = duration_ms <= wish.time_left_ms if wish.steps_given else None
+    done = max(wish.steps if in_time else 0, int((wish.time_left_ms - found.startup_ms) / step_ms))
     return replace(timed, in_time=in_time, steps_in_time=done)

@@ -284,6 +284,6 @@ def _quote(wish: AskedJob, offer: Offer, step: StepTime | None) -> Quote:
     quote = Quote(offer, duration_ms, cost, likely_cost=likely)
     if wish.time_left_ms is None:
         return quote
-    done = max(0, int((wish.time_left_ms - offer.startup_ms) / step.ms))
     in_time = duration_ms <= wish.time_left_ms if wish.steps_given else None
+    done = max(wish.steps if in_time else 0, int((wish.time_left_ms - offer.startup_ms) / step.ms))
     return replace(quote, in_time=in_time, steps_in_time=done)

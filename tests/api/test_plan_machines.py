@@ -80,7 +80,7 @@ async def test_all_machines_are_priced_together_with_what_they_tell_each_other(
     assert found.price_per_hour == Money.usd("3").micros
     network = found.network
     assert (network.source, network.bits_per_s, network.meetings) == ("assumed", 10_000_000_000, 0)
-    assert network.bytes_per_step == found.layout.accumulation * 2 * ADAPTERS * 2
+    assert network.bytes_per_step == (found.layout.accumulation + 1) * 2 * ADAPTERS * 2 // 4
     assert found.computing_ms is not None and found.step_ms is not None and found.startup_ms is not None
     assert found.step_ms == pytest.approx(found.computing_ms + network.bytes_per_step * 8 / 10_000_000)
     assert found.duration_ms == found.startup_ms + round(100 * found.step_ms)

@@ -104,6 +104,18 @@ async def test_a_batch_job_that_is_labelled_so_is_not_taken_for_an_interactive_o
     assert await standing(pool, job_id) == ("batch", 2, "labelled batch", 0)
 
 
+async def test_who_runs_a_debugger_is_waited_for(pool: Pool) -> None:
+    """Whatever its app's jobs take, and its steps; but not against its label."""
+    command = {"command": ["python", "-m", "debugpy", "--listen", "5678", "train.py"]}
+    job_id = await pool.asks(total_steps=1_000, predicted_step_ms=60_000, template=command)
+    labelled = await pool.asks(template=command, kind_said=True)
+    plain = await pool.asks(template={"command": ["python", "train.py", "debugpy"]})
+    odd = await pool.asks(template={"command": {"debugpy": 1}})
+    await pool.decide()
+    assert await standing(pool, job_id) == ("interactive", 1, "runs in debugpy", 0)
+    assert [(await standing(pool, one)).kind for one in (labelled, plain, odd)] == ["batch"] * 3
+
+
 async def test_what_it_shows_of_its_steps_judges_it_again(world: World) -> None:
     """A step count was taken for a short job; its steps take long. The next leader knows."""
     pool = Pool(world)

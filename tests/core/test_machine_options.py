@@ -84,10 +84,10 @@ def test_the_recipe_is_laid_out_as_it_runs_there() -> None:
 
 
 def test_a_step_waits_for_the_network_and_time_and_cost_have_it() -> None:
-    """Worked out by hand: 4 parts of the others, adapters in float32, two processes; at 10 Gbit/s that is 1.07 s."""
+    """Worked out by hand: of 2 others a quarter of each round and of the sums, adapters in float32, two processes."""
     (found,) = over(RECIPE, 2, of_host("a", usd="1.50"), of_host("b", usd="1.50"))
     rounds = found.training.accumulation
-    told = rounds * 2 * 41_943_040 * 4 * 2
+    told = (rounds + 1) * 2 * 41_943_040 * 4 * 2 // 4
     assert (found.exchange.bytes_per_step, found.exchange.network.source) == (told, "assumed")
     assert found.computing is not None
     assert found.step_ms == pytest.approx(found.computing.ms + told * 8 / 1e7)

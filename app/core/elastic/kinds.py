@@ -5,13 +5,24 @@ A wrong answer costs little: an interactive job that runs long is demoted (`queu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from itertools import pairwise
 from typing import TypeGuard
 
 SHORT_S = 600.0  # the paper's bound for failed jobs of Philly that count as interactive (section 5)
 FEW_STEPS = 100
 ENOUGH_JOBS = 3
+_LOOKED_AT = 4096  # characters of a command
+# Somebody sits before these: what stops at breakpoints, and what runs cells.
+_ATTENDED = frozenset(
+    {
+        *("pdb", "ipdb", "ipdb3", "pudb", "pudb3", "debugpy", "gdb", "cuda-gdb"),
+        *("ipython", "ipython3", "jupyter", "jupyter-lab", "jupyter-notebook", "marimo", "code-server"),
+    }
+)
+_BEFORE_PROGRAMS = frozenset({"-m", "-c", "exec", "then", "do", "&&", "||", "|", ";"})
 
 
 class ElasticKind(StrEnum):
@@ -28,12 +39,14 @@ class KindSource(IntEnum):
     PREDICTED = 3
     PROGRESS = 4
     LABEL = 5
+    ATTENDED = 6  # of jobs without a label
 
 
 @dataclass(frozen=True, slots=True)
 class KindEvidence:
     """What may be known of a job: how long jobs of its app usually run, and of how many that is known; its step count;
-    the step time that was predicted from what it states, and the one that its first steps showed."""
+    the step time that was predicted from what it states, and the one that its first steps showed; and the program of
+    its command before which somebody sits."""
 
     label: ElasticKind | None = None
     usual_s: float | None = None
@@ -41,6 +54,7 @@ class KindEvidence:
     steps: int | None = None
     predicted_step_s: float | None = None
     step_s: float | None = None
+    attended: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +65,17 @@ class JudgedKind:
 
 
 def judge_kind(known: KindEvidence) -> JudgedKind:
-    """The label, else early progress, else a predicted step, else the app's past, else a small step count, else batch:
-    the strongest evidence that there is. Figures that are not finite and positive are no evidence."""
+    """The label, else a debugger or notebook, else early progress, else a predicted step, else the app's past, else a
+    small step count, else batch: the strongest evidence that there is. Figures that are not finite and positive are no
+    evidence."""
     if known.label is not None:
         return JudgedKind(known.label, f"labelled {known.label}", KindSource.LABEL)
+    if known.attended is not None:
+        return JudgedKind(ElasticKind.INTERACTIVE, f"runs in {known.attended}", KindSource.ATTENDED)
+    return _by_figures(known)
+
+
+def _by_figures(known: KindEvidence) -> JudgedKind:
     steps = known.steps if known.steps is not None and known.steps > 0 else None
     if steps and _is_known(known.step_s):
         return _by_length(steps * known.step_s, f"{steps} steps of {known.step_s:.3g} s", KindSource.PROGRESS)
@@ -66,6 +87,18 @@ def judge_kind(known: KindEvidence) -> JudgedKind:
     if steps and steps <= FEW_STEPS:
         return JudgedKind(ElasticKind.INTERACTIVE, f"{steps} steps, at most {FEW_STEPS}", KindSource.FEW_STEPS)
     return JudgedKind(ElasticKind.BATCH, "nothing shows that it is short", KindSource.NOTHING)
+
+
+def attended_program(words: Sequence[object]) -> str | None:
+    """The debugger or notebook that a command runs, where a program's name may stand; None: none. Of a long command the
+    beginning is looked at."""
+    text = " ".join(one for one in words[:_LOOKED_AT] if isinstance(one, str))[:_LOOKED_AT]
+    tokens = text.replace(";", " ; ").replace("(", " ; ").split()
+    for before, token in pairwise([";", *tokens]):
+        name = token.rpartition("/")[2]
+        if name in _ATTENDED and (before in _BEFORE_PROGRAMS or "=" in before):
+            return name
+    return None
 
 
 def _is_known(seconds: float | None) -> TypeGuard[float]:

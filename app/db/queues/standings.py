@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.elastic.kinds import ElasticKind, KindEvidence, KindSource
+from app.core.elastic.kinds import ElasticKind, KindEvidence, KindSource, attended_program
 from app.core.elastic.queues import PriorityQueue
 from app.core.elastic.standing import JobUse, QueueStanding
 from app.core.resizing import LEAST
@@ -47,7 +47,13 @@ async def queued_jobs(connection: AsyncConnection, job_ids: Collection[str]) -> 
     rows = await connection.execute(
         select(
             *(of.id, of.project_id, of.kind.label("label"), of.kind_said, of.total_steps, of.predicted_step_ms),
-            *(of.resources, past.c.past_jobs, past.c.usual_ms, job_queues.c.job_id.label("kept")),
+            *(
+                of.resources,
+                of.template["command"].label("command"),
+                past.c.past_jobs,
+                past.c.usual_ms,
+                job_queues.c.job_id.label("kept"),
+            ),
             *(job_queues.c[name] for name in _KEPT),
         )
         .select_from(jobs)
@@ -143,6 +149,7 @@ def _queued(row: Any) -> QueuedJob:
         past_jobs=int(row.past_jobs or 0),
         steps=row.total_steps,
         predicted_step_s=None if row.predicted_step_ms is None else row.predicted_step_ms / 1000,
+        attended=attended_program(row.command) if isinstance(row.command, list) else None,
     )
     asks = row.resources if isinstance(row.resources, dict) else {}
     asked = asks.get(LEAST) or asks.get("gpus_min")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.elastic.kinds import ElasticKind, KindEvidence, judge_kind
+from app.core.elastic.kinds import ElasticKind, KindEvidence, attended_program, judge_kind
 from app.core.elastic.queues import (
     COLD_BATCH_S,
     COLD_INTERACTIVE_S,
@@ -109,6 +109,8 @@ def test_what_is_left_is_the_mean_first_and_then_as_long_again() -> None:
     [
         (KindEvidence(), BATCH, "nothing"),
         (KindEvidence(label=BATCH, steps=1), BATCH, "labelled"),
+        (KindEvidence(label=BATCH, attended="pdb"), BATCH, "labelled"),
+        (KindEvidence(attended="pdb", steps=9_000, step_s=100.0), INTERACTIVE, "runs in pdb"),
         (KindEvidence(steps=20), INTERACTIVE, "20 steps"),
         (KindEvidence(steps=20, step_s=100.0), BATCH, "2000 s"),
         (KindEvidence(usual_s=5.0, past_jobs=3), INTERACTIVE, "what 3 earlier jobs"),
@@ -124,3 +126,27 @@ def test_the_strongest_evidence_decides_and_is_named(known: KindEvidence, kind: 
     found = judge_kind(known)
     assert found.kind is kind
     assert word in found.because
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        (["python", "-m", "debugpy", "--listen", "5678", "train.py"], "debugpy"),
+        (["python", "-Xfrozen_modules=off", "-m", "pdb", "train.py"], "pdb"),
+        (["/usr/bin/ipython", "train.py"], "ipython"),
+        (["jupyter", "lab", "--port", "8888"], "jupyter"),
+        (["bash", "-c", "cd code && python -m pudb train.py"], "pudb"),
+        (["bash", "-c", "pip install x; jupyter-lab"], "jupyter-lab"),
+        (["env", "CUDA_LAUNCH_BLOCKING=1", "cuda-gdb", "--args", "python"], "cuda-gdb"),
+        (["python", "train.py", "--name", "pdb"], None),
+        (["python", "pdb.py"], None),
+        (["torchrun", "train.py"], None),
+        ([], None),
+        (["", " "], None),
+        ([None, 3, ["pdb"]], None),
+        (["x" * 10_000, "-m", "pdb"], None),
+        (["true"] * 100_000, None),
+    ],
+)
+def test_a_debugger_or_notebook_is_seen_where_a_program_stands(command: list[object], found: str | None) -> None:
+    assert attended_program(command) == found

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,8 @@ from workers.agent.process import Ended
 from workers.agent.restarting import FAILED, PROVE_S, UNSAVED, NextBegin, Restarts
 
 Start = Callable[..., AgentProcess]
+UNAWARE = Path(__file__).parents[1] / "training" / "unaware"
+ACCELERATED, TRAINER = UNAWARE / "accelerated.py", UNAWARE / "trainer.py"
 BY_RESTART = {"resize_by": "restart", "gpu": {"count": 2}}
 
 # A loop as people write it: it saves and leaves on SIGTERM. What is in `control` makes it go wrong.
@@ -30,6 +35,7 @@ step, state = 0, "start"
 if "ALLPASS_RESUME_DIR" in os.environ:
     step, state = json.loads(pathlib.Path(os.environ["ALLPASS_RESUME_DIR"], "state.json").read_text())
     assert step == int(os.environ["ALLPASS_RESUME_STEP"])
+(control / "pid").write_text(str(os.getpid()))
 print(f"begins on {gpus} at {step}", *counts, flush=True)
 if (control / f"fails-on-{len(gpus.split(','))}").exists():
     sys.exit("cannot begin with so many")
@@ -332,6 +338,64 @@ def test_code_that_saves_by_itself_leaves_when_it_has(plane: Plane, start_agent:
     end(plane, run, open_folder)
     (_, _), (gpus, step), *more = begins(plane, run)
     assert (gpus, step % 20, more) == ("0", 0, []) and step > 0
+
+
+@pytest.mark.training
+@pytest.mark.timeout(240)
+def test_an_unchanged_trainer_goes_on_with_another_number_of_processes(
+    plane: Plane, start_agent: Start, open_folder: Path
+) -> None:
+    """`torchrun` starts a process for each GPU; what was saved by two goes on in one, and in two again."""
+    plan = {"steps": 70, "step_ms": 150, "arguments": {"ddp_backend": "gloo"}}
+    bundle = tar_gz({"train.py": TRAINER.read_text(), "parameters.json": json.dumps(plan)})
+    template = {**BY_RESTART, "command": ["torchrun", "--standalone", "train.py"]}
+    plane.report_every_ms = 50
+    run = desired(plane, bundle, template=template, gpu_indices=[0, 1], use_gpus=[0, 1], grace_ms=60_000)
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: uses(plane, run) == ([0, 1], []), "that it can")
+    for gpus in ([0], [0, 1]):
+        give(plane, run, *gpus)
+        plane.wait(lambda gpus=gpus: uses(plane, run) == (gpus, []), "another number")
+        plane.wait_step(run.run_id, plane.told(run.run_id).step + 5)
+    assert plane.wait_exit(run.run_id).exit_code == 0
+    steps = sorted(plane.metrics[run.run_id])
+    assert steps == list(range(1, 71))
+    assert gpus_told(plane, run).kept is None
+
+
+def test_a_loop_over_accelerate_begins_again(plane: Plane, start_agent: Start) -> None:
+    """It has its own folders, and finds in them what it left."""
+    plane.report_every_ms = 50
+    plan = {"steps": 120, "every": 5, "step_s": 0.1}
+    run = desired(
+        plane, ACCELERATED.read_text(), parameters=plan, template=BY_RESTART, gpu_indices=[0, 1], use_gpus=[0, 1],
+        grace_ms=20_000,
+    )  # fmt: skip
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: uses(plane, run) == ([0, 1], []), "that it can")
+    give(plane, run, 0)
+    plane.wait(lambda: uses(plane, run) == ([0], []), "one")
+    assert plane.wait_exit(run.run_id).exit_code == 0
+    found = [int(step) for step in re.findall(r"^step (\d+) ", plane.wait_log(run.run_id, "step 120 "), re.MULTILINE)]
+    assert found == list(range(1, 121))
+
+
+def test_a_process_that_is_killed_meanwhile_goes_back(plane: Plane, start_agent: Start, open_folder: Path) -> None:
+    run = a_run(plane, open_folder, every=20)
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: plane.committed(run.run_id), "a checkpoint")
+    (open_folder / "slow").touch()
+    give(plane, run, 0)
+    plane.wait(lambda: uses(plane, run) == ([0, 1], [1]), "about to leave one")
+    os.kill(int((open_folder / "pid").read_text()), signal.SIGKILL)
+    (open_folder / "slow").unlink()
+    plane.wait(lambda: gpus_told(plane, run).kept == UNSAVED, "that it keeps them")
+    plane.wait_step(run.run_id, plane.told(run.run_id).step + 5)
+    end(plane, run, open_folder)
+    assert [gpus for gpus, _ in begins(plane, run)] == ["0,1", "0,1"]
 
 
 class Clock:

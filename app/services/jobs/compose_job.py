@@ -103,13 +103,15 @@ def compose_jobs(
 # Jobs are submitted with the same few templates again and again. What is derived from one is remembered under its own
 # JSON, which tells all of it but whether its kind was said: non-finite numbers, which JSON does not tell apart, are
 # beyond every limit.
+_DEFAULT_WAY = {"resize_by"}  # as an older release stores it, which would take a template with it for none
 _derived: dict[tuple[bytes, bool, str | None, int, Predicted], StatedJob] = {}
 _MOST_DERIVED = 1024
 _LARGEST_REMEMBERED_BYTES = 8192
 
 
 def _stated(template: Template, base_image: str | None, default_interval_s: int, predicted: Predicted) -> StatedJob:
-    text: bytes = template.__pydantic_serializer__.to_json(template)
+    left_out = _DEFAULT_WAY if template.resize_by == "code" else None
+    text: bytes = template.__pydantic_serializer__.to_json(template, exclude=left_out)
     key = text, "kind" in template.model_fields_set, base_image, default_interval_s, predicted
     known = _derived.get(key)
     if known is not None:

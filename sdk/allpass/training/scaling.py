@@ -41,7 +41,8 @@ def scale_learning_rate(optimizer: Any, *schedulers: Any, factor: Optional[float
 
 
 def _follow(scheduler: Any, optimizer: Any) -> None:
-    for inner in getattr(scheduler, "_schedulers", ()):  # of one that is made of several
+    inside = getattr(scheduler, "scheduler", None)  # as accelerate wraps one
+    for inner in (*getattr(scheduler, "_schedulers", ()), *([] if inside is None else [inside])):
         _follow(inner, optimizer)
     if hasattr(scheduler, "base_lrs"):
         groups = optimizer.param_groups

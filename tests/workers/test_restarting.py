@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from allpass.wire.agent import DesiredRun, GpusTold
 from tests.workers.agents import AgentProcess, desired, tar_gz
 from tests.workers.plane import Plane
 from workers.agent.process import Ended
-from workers.agent.restarting import FAILED, PROVE_S, UNSAVED, NextBegin, Restarts
+from workers.agent.restarting import FAILED, PROVE_S, REFUSED, UNSAVED, NextBegin, Restarts
 
 Start = Callable[..., AgentProcess]
 UNAWARE = Path(__file__).parents[1] / "training" / "unaware"
@@ -84,6 +85,10 @@ def gpus_told(plane: Plane, run: DesiredRun) -> GpusTold:
 def uses(plane: Plane, run: DesiredRun) -> tuple[list[int], list[int]]:
     told = gpus_told(plane, run)
     return told.used, told.leaving
+
+
+def has(plane: Plane, run: DesiredRun, gpus: list[int]) -> bool:
+    return uses(plane, run) == (gpus, [])
 
 
 def begins(plane: Plane, run: DesiredRun) -> list[tuple[str, int]]:
@@ -356,7 +361,7 @@ def test_an_unchanged_trainer_goes_on_with_another_number_of_processes(
     plane.wait(lambda: uses(plane, run) == ([0, 1], []), "that it can")
     for gpus in ([0], [0, 1]):
         give(plane, run, *gpus)
-        plane.wait(lambda gpus=gpus: uses(plane, run) == (gpus, []), "another number")
+        plane.wait(partial(has, plane, run, gpus), "another number")
         plane.wait_step(run.run_id, plane.told(run.run_id).step + 5)
     assert plane.wait_exit(run.run_id).exit_code == 0
     steps = sorted(plane.metrics[run.run_id])
@@ -398,6 +403,33 @@ def test_a_process_that_is_killed_meanwhile_goes_back(plane: Plane, start_agent:
     assert [gpus for gpus, _ in begins(plane, run)] == ["0,1", "0,1"]
 
 
+def test_code_that_does_not_go_on_from_what_it_saves_is_asked_once(
+    plane: Plane, start_agent: Start, open_folder: Path
+) -> None:
+    """It is found when it saves what it has saved before, and told: no number of GPUs is worth that twice."""
+    open_folder.chmod(0o777)
+    plane.report_every_ms = 50
+    template = {**BY_RESTART, "checkpoints": {"folders": "out/checkpoint-*"}}
+    forgets = OWN.replace("if found else 0", "if found and step else 0").replace("found = ", "step, found = 0, ")
+    forgets = forgets.replace("folder.mkdir(parents=True)", "folder.mkdir(parents=True, exist_ok=True)")
+    forgets = forgets.replace("step % 20 == 0", "step % (30 if found else 20) == 0")
+    run = desired(
+        plane, tar_gz({"train.py": forgets}), parameters={"control": str(open_folder)}, template=template,
+        gpu_indices=[0, 1], use_gpus=[0, 1],
+    )  # fmt: skip
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: uses(plane, run) == ([0, 1], []), "that it can")
+    plane.wait(lambda: plane.committed(run.run_id)[-1].step >= 40, "two checkpoints")
+    give(plane, run, 0)
+    plane.wait(lambda: gpus_told(plane, run).kept == REFUSED, "that it is of no use", timeout_s=30)
+    assert any("has begun again" in one.why for one in plane.refusals)
+    give(plane, run, 0, 1)
+    (open_folder / "end").touch()
+    assert plane.wait_exit(run.run_id).exit_code == 0
+    assert [gpus for gpus, _ in begins(plane, run)] == ["0,1", "0"]
+
+
 class Clock:
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -410,6 +442,7 @@ def restarts(*use: int, held: tuple[int, ...] = (0, 1, 2, 3)) -> tuple[Restarts,
     clock = Clock()
     spec = {"use_gpus": list(use), "gpu_indices": list(held), "template": BY_RESTART}
     found = Restarts(spec, clock)
+    found.begin()
     found.trains()
     found.shows()
     return found, clock
@@ -454,6 +487,15 @@ def test_what_has_trained_with_a_number_once_frees_its_gpus_at_once() -> None:
         one.begun(again)
         one.trains()
     assert one.told()["gpus"]["pause_ms"] == 0
+
+
+def test_it_begins_with_what_is_wanted_by_then() -> None:
+    """A run that stands by is told more than once before it begins."""
+    one = Restarts({"use_gpus": [0, 1], "gpu_indices": [0, 1, 2], "template": BY_RESTART})
+    wants(one, 0, 1, 2)
+    assert one.begin() == (0, 1, 2) and not one.is_wanted
+    wants(one, 0)
+    assert one.used == (0, 1, 2) and one.is_wanted
 
 
 def test_a_failure_later_on_is_its_own() -> None:

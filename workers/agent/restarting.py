@@ -1,5 +1,5 @@
 """A run whose code keeps the GPUs that it begins with has others by beginning again, on the same machine, from what it
-has saved (ADR 0129). What is decided of it; `run.py` does it.
+has saved (ADR 0129). What is decided of it; `restarting_run.py` does it.
 
 Nothing is lost by that: only code that saves is asked to leave, once it has shown in this very process that it does.
 What cannot begin again with another number goes back to the number it had, from the same checkpoint, and is not asked
@@ -16,7 +16,7 @@ from workers.agent.process import Ended
 
 # What tells of another beginning than the one from here.
 _OF_BEGINNING = ("ALLPASS_RESUME_LEARNED", "ALLPASS_PROFILES", "ALLPASS_PLAN_FILE")
-UNSAVED, FAILED = "unsaved", "failed"  # why it keeps its GPUs
+UNSAVED, FAILED, REFUSED = "unsaved", "failed", "refused"  # why it keeps its GPUs
 PROVE_S = 300.0  # GPUs that were given up are held for so long, until the code has shown that it goes on without
 
 Gpus = Tuple[int, ...]
@@ -37,6 +37,7 @@ class Restarts:
         self._now_s = now_s
         self._wanted: Gpus = tuple(spec.get("use_gpus") or ())
         self.used: Gpus = self._wanted or tuple(spec["gpu_indices"])
+        self._has_begun = False
         self._follows = False  # the server has been told
         self._asked_s: Optional[float] = None  # when its process was asked to leave for this
         self._left_s = 0.0  # the same, of the process before
@@ -50,6 +51,14 @@ class Restarts:
     def tell(self, spec: Mapping[str, Any]) -> None:
         """A server of a release that says nothing of it is one that wants nothing."""
         self._wanted = tuple(spec.get("use_gpus") or ()) or self._wanted
+        if not self._has_begun:
+            self.used = self._wanted or self.used
+            self._had = {len(self.used)}
+
+    def begin(self) -> Gpus:
+        """Those that its next process has; the first one has what is wanted then."""
+        self._has_begun = True
+        return self.used
 
     @property
     def is_asked(self) -> bool:
@@ -74,6 +83,11 @@ class Restarts:
     def is_due(self, *, shown: bool) -> bool:
         """Whether the process is to be asked now. `shown`: it has shown that it saves."""
         return self.is_on and shown and self.is_wanted and not self.kept and not self.is_asked and not self._before
+
+    def refuse(self) -> None:
+        """What it saves is of no use, or it does not go on from there: it is not asked any more."""
+        if self._follows and not self.kept and not self.is_asked and not self._before:
+            self.kept = REFUSED
 
     def ask(self) -> None:
         self._asked_s = self._now_s()

@@ -35,7 +35,7 @@ class RestartingRun(Run):
             return {**self._restarts.told(), **super().report()}
 
     def _gpus(self) -> Sequence[int]:
-        return self._restarts.used
+        return self._restarts.begin()
 
     def _environ(self, environ: Mapping[str, str]) -> Dict[str, str]:
         return {**super()._environ(environ), **counted(self._spec, len(self._restarts.used))}
@@ -59,9 +59,11 @@ class RestartingRun(Run):
                 restarts.trains()
             if training.shown:
                 restarts.shows()
+            if training.is_unfit:
+                restarts.refuse()
             if restarts.is_asked and not restarts.is_wanted and training.let_be():
                 restarts.let_be()
-            if restarts.is_due(shown=training.shown):
+            if restarts.is_due(shown=training.shown and not training.is_unfit):
                 restarts.ask()
                 training.ask_to_rest(process, self._grace_ms)
             if restarts.told() != before:
@@ -77,13 +79,13 @@ class RestartingRun(Run):
             if begin is None:
                 return ended
             try:
-                process = self._begin_again(command, training, begin)
+                process = self._begin_again(command, training, begin, ended)
             except Aborted:
                 return ended
             except (OSError, Unsafe) as error:  # its job goes on elsewhere, from what is stored
                 self._log.say(f"it cannot begin again here: {error}")
                 training.settle(final=True)
-                return Ended(signal=SIGTERM)
+                return Ended(signal=SIGTERM, left=ended.left)
 
     def _next(self, training: TrainingMeter, ended: Ended) -> Optional[NextBegin]:
         """What the end of its process means; None where it is the run's."""
@@ -92,13 +94,14 @@ class RestartingRun(Run):
             if self._phase != "running":
                 return None
             begin = self._restarts.after(ended, saved=saved is not None, told=training.was_told)
-        if begin is None or ended.left:  # processes of it are on its GPUs
-            training.settle(final=begin is not None)
-            return None
+        if begin is None:
+            training.settle()
         return begin
 
-    def _begin_again(self, command: Command, training: TrainingMeter, begin: NextBegin) -> Stoppable:
+    def _begin_again(self, command: Command, training: TrainingMeter, begin: NextBegin, ended: Ended) -> Stoppable:
         """From the checkpoint that it has just saved, else its newest one. Raises Aborted, OSError, Unsafe."""
+        if ended.left:  # on its GPUs
+            raise Unsafe(f"processes of it cannot be ended: {', '.join(map(str, ended.left[:10]))}")
         environ, step, name = dict(command.environ), first_step(self._spec), None
         saved: Optional[Candidate] = training.newest
         if saved is not None:
@@ -121,7 +124,7 @@ class RestartingRun(Run):
         gpus = f"{len(begin.gpus)} GPU{'s' * (len(begin.gpus) != 1)}"
         if not begin.is_back:
             return (
-                f"goes on on {gpus} instead of {had}, from step {step}, after {passed_s:.1f} s (restarted: not exact)"
+                f"goes on with {gpus} instead of {had}, from step {step}, after {passed_s:.1f} s (restarted: not exact)"
             )
         why = "it has not saved when it was asked to" if self._restarts.kept == UNSAVED else f"it failed on {had}"
         return f"goes back to {gpus}, from step {step}, and keeps them: {why}"

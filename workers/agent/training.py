@@ -78,9 +78,10 @@ class _Present:
 
 
 class TrainingMeter:
-    """One per started process, or per run in a process that two share: then `tokens` are those that this run has
-    trained on. `parts_of`: so many machines may each write a part of its checkpoints. `on_step`, `on_news`, `on_fenced`
-    and `on_shown` (that its code saves, or that it does not) are called from threads of the metrics and checkpoints."""
+    """One per run, whose processes may come one after the other, or be shared with another run: then `tokens` are those
+    that this run has trained on. `parts_of`: so many machines may each write a part of its checkpoints. `on_step`,
+    `on_news`, `on_fenced` and `on_shown` (that its code saves, or that it does not) are called from threads of the
+    metrics and checkpoints."""
 
     def __init__(
         self,
@@ -139,6 +140,7 @@ class TrainingMeter:
         self._rested: Optional[Candidate] = None  # the answer of a process that is to begin again
         self._newest: Optional[Candidate] = None
         self._present = _Present(self._step)
+        self.is_unfit = False  # it has begun anew where it should have gone on, or says that it would
         api, transport = machine.api, machine.transport
         self._refusals = Refusals(api, writer, log.say, gone)
         self._uploader = Uploader(
@@ -255,7 +257,7 @@ class TrainingMeter:
         """Another process is about to begin, with the checkpoint in that folder; None: as the first one did."""
         self.settle()
         self._metrics.read_often(False)
-        self._present = _Present(step)
+        self._step, self._present = step, _Present(step)
         self._restored += () if restored is None else (restored,)
         self._own_saves = self._own_saves_from({**self._spec, "resume": {"step": step}})
         if self._own_saves is not None:
@@ -374,6 +376,7 @@ class TrainingMeter:
         if line.gpus:
             self._take_gpus(line.gpus)
         if line.refused:
+            self.is_unfit = True
             self._refusals.tell("checkpoint", "what it saves", line.step, Unsafe(line.refused))
         if line.untracked:
             self._take_untracked(line.step, line.untracked)
@@ -432,6 +435,7 @@ class TrainingMeter:
         self._on_shown()
 
     def _refuse_own(self, step: int, name: str, error: Exception) -> None:
+        self.is_unfit = True
         if not self._declares:
             self._refusals.tell("checkpoint", f"checkpoint {shown(name)}", step, error)
 

@@ -17,8 +17,6 @@ from app.services.kit.capability import Capability
 from app.services.sizes.tell_kept import tell_as_told
 
 GPUS_CHANGED, GPUS_REFUSED = "gpus_changed", "gpus_refused"
-
-
 _RESTARTED = ": restarted from its newest checkpoint, not exact"
 
 

@@ -55,7 +55,7 @@ async def tell_as_told(connection: Connection, job_id: str, run: SizedRun, told:
     await set_kept(connection, run.run_id, now_ms=now_ms)
     count, wanted = len(kept_as_told(run.held, told).indices), run.held.wanted
     data = {"run_id": run.run_id, "why": told.kept, "gpus": count, "gpus_wanted": wanted}
-    message = _restart_failed(count, wanted, is_failed=told.kept == FAILED)
+    message = _restart_failed(count, wanted, told.kept or "")
     resources = await resources_of(connection, job_id) if told.kept == FAILED else {}
     if resources.get("gpus_max") == wanted != count and LEAST not in resources:
         await change_job(connection, job_id, {"resources": {**resources, "gpus_min": count, "gpus_max": count}})
@@ -63,13 +63,12 @@ async def tell_as_told(connection: Connection, job_id: str, run: SizedRun, told:
     await add_job_event(connection, job_id, Event(GPUS_KEPT, message, data), now_ms=now_ms)
 
 
-def _restart_failed(count: int, wanted: int, *, is_failed: bool) -> str:
-    what = (
-        f"begun again on {wanted} from what it had saved, it failed at once, and went on from the same checkpoint"
-        if is_failed
-        else f"asked to save and to begin again on {wanted}, it has not saved, and went on from its newest checkpoint"
-    )
-    return f"keeps {_its(count)}: {what}; it is not asked again in this run"
+def _restart_failed(count: int, wanted: int, why: str) -> str:
+    unsaved = f"asked to save and to begin again on {wanted}, it has not saved, and went on from its newest checkpoint"
+    failed = f"begun again on {wanted} from what it had saved, it failed at once, and went on from the same checkpoint"
+    refused = "what it saves cannot be kept, or it does not go on from there"
+    what = {FAILED: failed, "refused": refused}.get(why, unsaved)
+    return f"keeps {_its(count)}: {what}; it is not asked to begin again in this run"
 
 
 def _its(count: int) -> str:

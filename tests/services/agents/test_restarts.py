@@ -79,7 +79,7 @@ async def test_one_that_cannot_go_on_with_fewer_has_them_back(stage: Stage) -> N
     words = [message for kind, message in await events(stage, place) if kind == "gpus_kept"]
     assert words == [
         "keeps its 2 GPUs: begun again on 1 from what it had saved, it failed at once, and went on from the same "
-        "checkpoint; it is not asked again in this run; its job asks for 2 again"
+        "checkpoint; it is not asked to begin again in this run; its job asks for 2 again"
     ]
     error = await refused(stage, place, 1)
     assert (error.error_code, "could not go on so" in str(error)) == ("not_elastic", True)
@@ -104,6 +104,13 @@ async def test_one_that_did_not_save_keeps_what_it_has(stage: Stage) -> None:
     await agent_says(stage, place, 0, 1, kept="unsaved")
     assert (await held(stage, place), await asks_for(stage, place)) == ([0, 1], (1, 1))
     assert "it has not saved, and went on from its newest checkpoint" in (await events(stage, place))[-1][1]
+
+
+async def test_one_whose_checkpoints_are_of_no_use_is_told_so(stage: Stage) -> None:
+    place = await by_restart(stage, 2)
+    await agent_says(stage, place, 0, 1, kept="refused")
+    assert "what it saves cannot be kept, or it does not go on from there" in (await events(stage, place))[-1][1]
+    assert await held(stage, place) == [0, 1]
 
 
 async def test_of_whom_a_gpu_was_lent_nothing_is_asked_again(stage: Stage) -> None:

@@ -167,5 +167,5 @@ def begun_again(environ: Mapping[str, str], folder: Path, step: int) -> Dict[str
 
 def restarts(spec: Mapping[str, Any]) -> bool:
     """Whether the job's owner has its GPUs changed so."""
-    is_wanted: bool = spec["template"].get("resize_by") == "restart"
+    is_wanted: bool = spec.get("template", {}).get("resize_by") == "restart"
     return is_wanted and spec.get("purpose", "train") == "train" and not spec.get("gang")

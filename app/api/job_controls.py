@@ -89,8 +89,9 @@ async def resize(
     idempotency_key: IdempotencyHeader = None,
 ) -> Response:
     """Where it runs it goes on with so many, from one of its next steps and without a byte of its result changing: the
-    built-in fine-tuning can. More GPUs are its own at once; what it leaves is free when it has left it (the events
-    `resize_asked` and `gpus_changed`). A job that does not run begins with so many.
+    built-in fine-tuning can. One with `resize_by: restart` is begun again for them, not exactly. More GPUs are its own
+    at once; what it leaves is free when it has left it (the events `resize_asked` and `gpus_changed`). A job that does
+    not run begins with so many.
 
     A conflict for a job that is over, moving, or about to change its GPUs already; as `not_elastic` for one whose code
     keeps the GPUs that it began with; and as `no_room` where its machine has not so many that are free.

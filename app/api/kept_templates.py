@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,6 +25,14 @@ def kept_template(stored: Any) -> Template:
             place = error.errors(include_url=False, include_context=False, include_input=False)[-1]["loc"]
             if not _leave_out(told, place):
                 return Template()
+
+
+@lru_cache(maxsize=256)
+def as_read(stored: str) -> str:
+    """A template that was just stored, as it will be read: with what is stored only where it is not the default."""
+    if "resize_by" in json.loads(stored):
+        return stored
+    return f'{stored[:-1]},"resize_by":"{Template.model_fields["resize_by"].default}"}}'
 
 
 def _leave_out(told: Any, place: Sequence[int | str]) -> bool:

@@ -24,7 +24,7 @@ from allpass.wire.jobs import (
     Timeline,
     Where,
 )
-from app.api.kept_templates import kept_template
+from app.api.kept_templates import as_read, kept_template
 from app.core.model.checkpoint import SavedFile
 from app.core.model.job import JobState
 from app.core.model.transfer import Transfer
@@ -120,7 +120,7 @@ def submitted_job(job: NewJob, app_name: str, app_version: int) -> bytes:
             "warnings": warnings_of_text(stated.template),
         }
     )
-    tail = f',"labels":{stated.labels},"parameters":{own.parameters},"template":{stated.template}}}'
+    tail = f',"labels":{stated.labels},"parameters":{own.parameters},"template":{as_read(stated.template)}}}'
     return head[:-1] + tail.encode()
 
 

@@ -63,7 +63,9 @@ class Lender:
 
     async def _lend(self, snapshot: Snapshot, plan: Plan) -> None:
         async with self._context.database.statement() as connection:
-            runs = await elastic_runs(connection)
+            found_runs = await elastic_runs(connection)
+        restart_s = self._context.settings.move_save_s + self._context.settings.move_load_s
+        runs = [replace(run, restart_s=restart_s) for run in found_runs]
         now_ms = self._context.clock.now_ms()
         is_under_way = any(run.held.wanted < run.own or not run.is_settled(now_ms) for run in runs)
         self.wake_at_ms = now_ms + REST_MS if is_under_way or (runs and plan.waiting) else None
@@ -79,7 +81,7 @@ class Lender:
         self._lent_until_ms = {job_id: self._lent_until_ms[job_id] for job_id in self.helped}
         for lent in found.lent:
             if lent.to_job_id is not None:
-                self._lent_until_ms[lent.to_job_id] = now_ms + TAKE_MS
+                self._lent_until_ms[lent.to_job_id] = now_ms + TAKE_MS + lent.run.leaves_after_ms
 
         async def act(connection: Connection, lent: Lent) -> bool:
             return await lend_gpus(connection, self._context.ids, lent, now_ms=now_ms)

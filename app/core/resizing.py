@@ -17,11 +17,16 @@ LEAST = "gpus_least"  # of a job's stored resources: it asked for a range, and t
 @dataclass(frozen=True, slots=True)
 class GpusTold:
     """What a training has said of the GPUs of its machine, by their numbers: those that it uses, those that its
-    processes are about to leave, and those that no process of it could begin on."""
+    processes are about to leave, and those that no process of it could begin on.
+
+    Of one that is restarted for it (ADR 0129): `kept`, why it keeps what it uses from now on; `pause_ms`, how long its
+    last restart took."""
 
     used: tuple[int, ...] = ()
     leaving: tuple[int, ...] = ()
     refused: tuple[int, ...] = ()
+    kept: str | None = None
+    pause_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,13 @@ def after_told(held: GpusHeld, told: GpusTold) -> GpusHeld:
     busy = {*told.used, *told.leaving}
     rest = [one for one in held.indices if one not in usable and one in busy]
     return GpusHeld((*usable, *rest), len(usable))
+
+
+def kept_as_told(held: GpusHeld, told: GpusTold) -> GpusHeld:
+    """What a run holds whose training keeps what it uses: that, and no wish for anything else. Its first GPU is among
+    them, whatever is said."""
+    kept = tuple(one for one in held.indices if one in {*told.used, *told.leaving, held.indices[0]})
+    return GpusHeld(kept, len(kept))
 
 
 def is_settled(held: GpusHeld, told: GpusTold) -> bool:

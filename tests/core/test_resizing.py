@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.resizing import GpusHeld, GpusTold, after_told, in_words, resized
+from app.core.resizing import GpusHeld, GpusTold, after_told, in_words, kept_as_told, resized
 
 NODE = 8
 
@@ -110,3 +110,14 @@ def test_a_training_that_does_what_it_is_told_ends_with_just_that(held: tuple[in
 def test_they_are_told_by_their_numbers() -> None:
     assert in_words((3,)) == "1 GPU (3)"
     assert in_words((2, 0, 1)) == "3 GPUs (0, 1, 2)"
+
+
+@given(st.lists(st.integers(0, 9), max_size=9), st.lists(st.integers(0, 9), max_size=9), st.data())
+def test_what_is_kept_is_its_own_and_never_nothing(used: list[int], leaving: list[int], data: st.DataObject) -> None:
+    """Whatever an agent says."""
+    indices = tuple(data.draw(st.lists(st.integers(0, 7), min_size=1, max_size=8, unique=True)))
+    wanted = data.draw(st.integers(1, len(indices)))
+    kept = kept_as_told(GpusHeld(indices, wanted), GpusTold(tuple(used), tuple(leaving), kept="failed"))
+    assert set(kept.indices) <= set(indices) and kept.indices[0] == indices[0]
+    assert kept.in_use == kept.indices
+    assert {*used, *leaving} & set(indices) <= set(kept.indices)

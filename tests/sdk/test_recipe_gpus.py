@@ -126,6 +126,7 @@ def test_it_is_sent_for_so_many_machines_and_trained_by_itself() -> None:
         ({"nodes": 2}, {"batch_size": 16, "micro_batch": 16}, "nodes", "with 1 part in a step", "micro_batch=8"),
         ({"nodes": 2, "gpu": {"count": 9}}, {}, "gpu.count", "at most 8 GPUs of each machine", '"count": 8'),
         ({"nodes": 2, "elastic": True}, {}, "elastic", "on several machines keeps its GPUs", "leave out elastic"),
+        ({"resize_by": "restart"}, {}, "resize_by", "changes its GPUs by itself, exactly", "leave it out"),
     ],
 )
 def test_what_cannot_be_done_over_machines_is_refused_with_what_can(

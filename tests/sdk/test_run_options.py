@@ -134,3 +134,16 @@ def test_the_sdk_runs_commands_too(client: Client, service: FakeService, tmp_pat
             app.run(command=wrong)
     with pytest.raises(InvalidInput, match="too"):
         app.run(template={"env": {"TOKENS": "1"}, "secrets": ["TOKENS"]})
+
+
+def test_how_its_gpus_change_is_said(live: FakeService) -> None:
+    """And shown with what it means. A way that there is not is refused before anything is sent."""
+    template = submitted(live, "train.py", "--gpu", "A100:2", "--elastic", "--resize-by", "restart")["template"]
+    assert (template["elastic"], template["resize_by"]) == (True, "restart")
+    (job_id,) = live.jobs
+    assert "by restarts: not exact" in finished("show", job_id)
+    plain = submitted(live, "train.py", "--gpu", "A100:2")
+    assert plain["template"]["resize_by"] == "code"
+    assert "not exact" not in finished("show", plain["id"])
+    wrong = call("run", "train.py", "--resize-by", "magic")
+    assert wrong.exit_code == 2 and "resize_by" in wrong.output and len(live.jobs) == 2

@@ -144,3 +144,28 @@ def test_the_default_class_of_a_project_is_not_forced_on_a_job_on_several_machin
 def test_a_job_on_one_machine_is_stored_as_an_older_release_stores_it() -> None:
     assert '"nodes"' not in _compose({}, _app()).stated.resources
     assert '"nodes":3' in _compose({"nodes": 3}, _app()).stated.resources
+
+
+def test_a_job_that_keeps_to_the_usual_way_is_stored_as_an_older_release_stores_it() -> None:
+    """Which would read no template that has a field more. What it would not keep to, it is told."""
+    assert '"resize_by"' not in _compose({}, _app()).stated.template
+    restarted = _compose({"resize_by": "restart"}, _app()).stated
+    assert '"resize_by":"restart"' in restarted.template
+    assert (_compose({}, _app()).stated.sharing, restarted.sharing) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("template", "param", "why"),
+    [
+        ({"gpu": {"count": 9}}, "gpu.count", "9 are too many: a job that changes its GPUs has at most 8"),
+        ({"nodes": 2}, "resize_by", "a job on several machines .nodes: 2. keeps its GPUs"),
+        ({"command": ["torchrun", "--nproc-per-node", "2", "t.py"]}, "command", "--nproc-per-node 2 starts so many"),
+        ({"command": ["accelerate", "launch", "--num_processes=4", "t.py"]}, "command", "--num_processes=4 starts"),
+    ],
+)
+def test_what_does_not_go_with_restarts_is_refused_by_name(template: dict[str, Any], param: str, why: str) -> None:
+    """Each is fine without."""
+    _compose(template, _app())
+    with pytest.raises(InvalidInput, match=f"template.{param}: {why}") as refused:
+        _compose({**template, "resize_by": "restart"}, _app())
+    assert refused.value.param == f"template.{param}"

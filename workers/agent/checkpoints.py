@@ -27,7 +27,8 @@ class Uploader:
     final one be stored: its pieces are there.
 
     `before_commit` sends what was measured up to the checkpoint: a run that goes on from it never measures that again.
-    `keep_up` keeps what it wrote beside it; a final one, which a move waits for, goes before that.
+    `keep_up` keeps what it wrote beside it; a final one, which a move waits for, goes before that. `on_outcome` hears
+    of each that is stored, and of each that never will be.
     """
 
     def __init__(
@@ -44,7 +45,9 @@ class Uploader:
         refusals: Optional[Refusals] = None,
         transfers: Optional[Transfers] = None,
         keep_up: Callable[[], None] = lambda: None,
+        on_outcome: Callable[[Candidate, bool], None] = lambda *_: None,
     ) -> None:
+        self._on_outcome = on_outcome
         self._way = Way(api, transport, writer, fence, transfers)
         self._refusals = refusals or Refusals(api, writer, say, gone)
         self._before_commit = before_commit
@@ -135,6 +138,7 @@ class Uploader:
             self._say(f"{_name(candidate)} is stored ({len(saved.files)} files, {saved.size_bytes:,} bytes{sent})")
             with self._changed:
                 self.saved_after_stop = self.saved_after_stop or candidate.after_stop
+            self._on_outcome(candidate, True)
         finally:
             with self._changed:
                 upload.is_over = True
@@ -144,6 +148,7 @@ class Uploader:
         await_parts(upload, answer, ask, is_superseded=self._is_superseded, say=self._say)
 
     def _refuse(self, candidate: Candidate, error: Exception) -> None:
+        self._on_outcome(candidate, False)
         self._refusals.tell("checkpoint", _name(candidate), candidate.step, error)
 
     def _make_way(self) -> None:

@@ -9,6 +9,8 @@ from workers.agent.errors import MachineFailed
 from workers.agent.member import MemberRun
 from workers.agent.preparing import Command
 from workers.agent.process import Process, Stoppable
+from workers.agent.restarting import restarts
+from workers.agent.restarting_run import RestartingRun
 from workers.agent.run import Run
 from workers.agent.sharing import Guest, Sharing
 from workers.agent.training import ExitReport, TrainingMeter
@@ -22,7 +24,7 @@ def kind_of(wish: Mapping[str, Any], *, comes: bool, lead: Optional[Run]) -> Cal
     if (wish["spec"].get("gang") or {}).get("rank"):
         return MemberRun
     if wish.get("companion_of") is None:
-        return partial(Lead, Sharing()) if comes else Run
+        return partial(Lead, Sharing()) if comes else RestartingRun if restarts(wish["spec"]) else Run
     if isinstance(lead, Sharer):
         return partial(Companion, lead.sharing)
     sharing = Sharing()

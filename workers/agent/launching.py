@@ -71,6 +71,10 @@ class Launcher:
             self._begin_warm(environ) or self._begin_spare(argv, environ, output) or self._begin(argv, environ, output)
         )
 
+    def start_again(self, argv: Sequence[str], environ: Dict[str, str], output: Output) -> Process:
+        """The user's, when the one before has ended. The lock is held."""
+        return self._begin(argv, environ, output)
+
     def kill(self) -> None:
         """The lock is held."""
         if self._process is not None:

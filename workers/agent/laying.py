@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import stat
 from pathlib import Path
 from typing import Iterator, List, Optional, Sequence
 
-from workers.agent.files import listing
-from workers.agent.own_folders import Pattern
+from workers.agent.errors import Unsafe
+from workers.agent.files import give_to, listing
+from workers.agent.own_folders import OwnFolders, Pattern
+from workers.agent.uploading import Candidate
 from workers.agent.workspace import Workspace
 
 OWN = "allpass-own"  # in a checkpoint: what lies below it has its path from the code on (`allpass.hooks.accelerating`)
@@ -62,3 +66,62 @@ def _opened(top: Path, names: Sequence[str], *, make: bool = False) -> Iterator[
         yield folder
     finally:
         os.close(folder)
+
+
+def lay_here(workspace: Workspace, saved: Candidate, pattern: Optional[Pattern]) -> Path:
+    """A checkpoint that this very run has saved, where a further run of its job would find it: the same files, and no
+    byte is copied. Its processes are gone. Raises OSError, and Unsafe for what could not be stored either."""
+    is_folder = saved.path.is_dir()
+    source = saved.path if is_folder else saved.path.parent
+    names = saved.names or (listing(source) if is_folder else [saved.path.name])
+    if not names:
+        raise Unsafe("the checkpoint is empty")
+    target = workspace.resume(saved.step)
+    _clear(workspace, target)
+    fence = workspace.fence()
+    for path in names:
+        *folders, name = path.split("/")
+        with (
+            _opened(workspace.home, [*source.relative_to(workspace.home).parts, *folders]) as here,
+            _opened(workspace.home, [*target.relative_to(workspace.home).parts, *folders], make=True) as there,
+        ):
+            if not stat.S_ISLNK(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
+                os.link(name, name, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
+                continue
+            made = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=there)
+            with os.fdopen(made, "wb") as copy, fence.open(source / path) as file:
+                shutil.copyfileobj(file, copy)
+    if pattern is not None:
+        _take_newer_away(workspace, pattern, saved.step)
+    lay_back(workspace, target, pattern)
+    give_to(workspace.uid, target)
+    return target
+
+
+def _clear(workspace: Workspace, target: Path) -> None:
+    """What may lie in its place."""
+    with _opened(workspace.home, target.parent.relative_to(workspace.home).parts) as folder:
+        _remove(workspace, target.name, folder)
+
+
+def _take_newer_away(workspace: Workspace, pattern: Pattern, step: int) -> None:
+    """What a script had begun to save when it left would be the newest that it finds."""
+    folders = OwnFolders(workspace.code, pattern, workspace.uid)
+    for newer, name in folders.entries().items():
+        if newer > step:
+            place = (workspace.code / folders.place(name)).parent
+            with _opened(workspace.home, place.relative_to(workspace.home).parts) as folder:
+                _remove(workspace, name, folder)
+
+
+def _remove(workspace: Workspace, name: str, folder: int) -> None:
+    """Out of reach of the run, and away; no link of the run's is followed."""
+    aside = workspace.spool / f"aside-{os.urandom(4).hex()}"
+    try:
+        os.rename(name, aside, src_dir_fd=folder)
+    except FileNotFoundError:
+        return
+    if aside.is_dir() and not aside.is_symlink():
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        aside.unlink()

@@ -52,6 +52,7 @@ class Metrics:
         self._told: "set[str]" = set()
         self._points = Points()
         self._read_s = READ_S
+        self._reading = threading.Lock()  # one reads at a time
         self._read_all = threading.Event()  # no line will come any more: the process has ended
         self._sent_all = threading.Event()  # and all of them were read
         self._hurry = threading.Event()  # somebody waits for points to be sent
@@ -65,6 +66,12 @@ class Metrics:
     def start(self) -> None:
         self._reader.start()
         self._sender.start()
+
+    def catch_up(self) -> None:
+        """Read all that is there: the process has ended, and another one will write on."""
+        self._take(final=True)
+        while not self._tail.is_through:
+            self._take(final=True)
 
     def finish_reading(self) -> None:
         """Read the file to its end. The process has ended."""
@@ -96,9 +103,9 @@ class Metrics:
             self._say(f"{self._points.left_out:,} metric points were left out; first, last and extremes were kept")
         self._tail.close()
 
-    def read_often(self) -> None:
-        """Somebody waits for what the process says next."""
-        self._read_s = READ_SOON_S
+    def read_often(self, often: bool = True) -> None:
+        """Somebody waits for what the process says next; or nobody does any more."""
+        self._read_s = READ_SOON_S if often else READ_S
 
     def _read(self) -> None:
         while not self._read_all.wait(self._read_s if self._tail.is_through else READ_ON_S):
@@ -109,6 +116,10 @@ class Metrics:
             self._take(final=True, skims=time.monotonic() > parse_until_s)
 
     def _take(self, *, final: bool = False, skims: bool = False) -> None:
+        with self._reading:
+            self._take_next(final=final, skims=skims)
+
+    def _take_next(self, *, final: bool, skims: bool) -> None:
         try:
             texts = self._tail.read(final=final)
         except (OSError, Unsafe) as error:

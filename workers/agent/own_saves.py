@@ -6,6 +6,7 @@ Such a script knows no request to save: it is asked to leave when it has just sa
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from workers.agent.workspace import Workspace, first_step
 
 LOOK_S = 1.0
 CATCH_S = 0.02  # between two looks, once it is to leave
+PATIENT_S = 0.1  # the same, where nobody says when it will
 STILL_S = 2.0  # nobody has written, where it has what the one before had
 PASSED_S = 0.5  # where there is a newer one
 CAUGHT_S = (
@@ -55,6 +57,8 @@ class OwnSaves:
         self._told: "set[str]" = set()
         self._wake, self._over, self._hurried = threading.Event(), threading.Event(), threading.Event()
         self._asked: Optional[Tuple[Terminate, int]] = None
+        self._asked_s = 0.0
+        self._until_s = 0.0  # it may have saved, and leaves all the same when it has not
         self._at_stop: Optional[OwnCheckpoint] = None
         self._caught: Optional[OwnCheckpoint] = None
         self._was_told_to_leave = False
@@ -77,10 +81,23 @@ class OwnSaves:
     def start(self) -> None:
         self._thread.start()
 
-    def ask(self, terminate: Terminate, grace_ms: int) -> None:
-        """Have it leave once it has saved, or when half of the grace is over. Returns at once."""
+    def ask(self, terminate: Terminate, grace_ms: int, *, patiently: bool = False) -> None:
+        """Have it leave once it has saved, or when half of the grace is over; `patiently`: only when it has saved.
+        Returns at once."""
+        self._asked_s = time.monotonic()
+        self._until_s = math.inf if patiently else self._asked_s + grace_ms / 2000
         self._asked = (terminate, grace_ms)
         self._wake.set()
+
+    def let_be(self) -> None:
+        """Who was asked patiently, and has not been told yet, need not leave."""
+        self._wake.clear()
+        self._asked = None
+
+    @property
+    def was_told(self) -> bool:
+        """Its process, to leave."""
+        return self._was_told_to_leave
 
     def hasten(self) -> None:
         """There is no time to wait for a save."""
@@ -100,21 +117,26 @@ class OwnSaves:
     # Its thread
 
     def _work(self) -> None:
-        begun_s = time.monotonic()
-        try:
-            while not self._over.is_set() and self._asked is None:
-                self._look()
-                self._wake.wait(LOOK_S)
-            begun_s = time.monotonic()
-            if self._asked is not None:
-                self._catch(begun_s + self._asked[1] / 2000)
-        except Exception:  # whatever it was: the process is asked to leave
-            traceback.print_exc(file=sys.stderr)
-        finally:
-            if self._asked is not None and not self._over.is_set():
-                terminate, grace_ms = self._asked
-                self._was_told_to_leave = True
-                terminate(max(0, grace_ms - round(1000 * (time.monotonic() - begun_s))))
+        while not self._over.is_set() and not self._was_told_to_leave:
+            try:
+                while not self._over.is_set() and self._asked is None:
+                    self._look()
+                    self._wake.wait(LOOK_S)
+                self._catch()
+            except Exception:  # whatever it was: the process is asked to leave
+                traceback.print_exc(file=sys.stderr)
+            finally:
+                self._tell_to_leave()
+
+    def _tell_to_leave(self) -> None:
+        asked = self._asked
+        if asked is None or self._over.is_set():
+            self._caught = None
+            return
+        terminate, grace_ms = asked
+        passed_s = 0.0 if self._until_s == math.inf else time.monotonic() - self._asked_s
+        self._was_told_to_leave = True
+        terminate(max(0, grace_ms - round(1000 * passed_s)))
 
     def _look(self) -> None:
         try:
@@ -129,12 +151,14 @@ class OwnSaves:
         except Exception:  # whatever it was: this thread is who asks the process to leave
             traceback.print_exc(file=sys.stderr)
 
-    def _catch(self, until_s: float) -> None:
+    def _catch(self) -> None:
         """Wait for what it saves next, where that is likely to come in time."""
-        self._at_stop = self._folders.newest()
-        if len(self._moments) > 1 and 2 * self._moments[1] - self._moments[0] > until_s:
-            return
-        while time.monotonic() < until_s and not self._hurried.wait(CATCH_S):
+        self._at_stop, self._caught = self._folders.newest(), None
+        while self._asked is not None and time.monotonic() < self._until_s:
+            if self._hurried.wait(PATIENT_S if self._until_s == math.inf else CATCH_S):
+                return
+            if len(self._moments) > 1 and 2 * self._moments[1] - self._moments[0] > self._until_s:
+                return
             try:
                 found = self._complete(CAUGHT_S)
             except (OSError, Unsafe):

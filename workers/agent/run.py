@@ -38,8 +38,9 @@ class Run:
     `predecessors`: what must be over before this run's process starts (it may hold the same GPUs). `spare`: a process
     that stood by for such a run, whose user is the run's; `spares`: with what this run may leave one.
 
-    A run that lives otherwise is a class of its own (`companion.py`), which overrides `held`, `_prepare`, `_start`,
-    `_launch_training`, `_live`, `_await_others` or `_remove`; what only goes on beside a run is in `capabilities.py`.
+    A run that lives otherwise is a class of its own (`companion.py`, `restarting_run.py`), which overrides `held`,
+    `_prepare`, `_start`, `_launch_training`, `_await_end`, `_live`, `_await_others` or `_remove`; what only goes on
+    beside a run is in `capabilities.py`.
     """
 
     shares = False  # its process, and so its user, with another run
@@ -271,7 +272,7 @@ class Run:
             return ExitReport(environment_error=str(error), machine_fault=isinstance(error, MachineFailed))
         except (Aborted, Fenced):
             return ExitReport(signal=SIGKILL if self._killed else SIGTERM)
-        ended = process.wait()
+        ended = self._await_end(command, training, process)
         self._ended_by_us = self._killed  # what comes from now on has not ended it
         self.process_gone.set()
         if ended.left:
@@ -359,12 +360,7 @@ class Run:
         with self._lock:
             self._check_wanted()
             self.workspace.started.touch()
-            environ = {**command.environ, **self._machine.gpus.variables(self._spec["gpu_indices"]), **self._secrets}
-            for one in self._beside:
-                environ.update(one.environ())
-            if self._gang is not None:
-                environ.update(self._gang.environ())
-            process = self._process = self._start(command.argv, environ)
+            process = self._process = self._start(command.argv, self._environ(command.environ))
             self._training = training
             self._enter("running")
         training.start()
@@ -372,6 +368,24 @@ class Run:
         for one in self._beside:
             one.begin(process)
         return training, process
+
+    def _environ(self, environ: Mapping[str, str]) -> Dict[str, str]:
+        """Of its process, with the lock."""
+        full = {**environ, **self._machine.gpus.variables(self._gpus()), **self._secrets}
+        for one in self._beside:
+            full.update(one.environ())
+        if self._gang is not None:
+            full.update(self._gang.environ())
+        return full
+
+    def _gpus(self) -> Sequence[int]:
+        """Those that its process has."""
+        found: Sequence[int] = self._spec["gpu_indices"]
+        return found
+
+    def _await_end(self, command: Command, training: TrainingMeter, process: Stoppable) -> Ended:
+        """Of the run's processes."""
+        return process.wait()
 
     def _start(self, argv: Sequence[str], environ: Dict[str, str]) -> Stoppable:
         """With the lock."""
@@ -388,6 +402,7 @@ class Run:
             on_step=self._on_step,
             on_news=lambda: self._changed(True),
             on_fenced=self.kill,
+            on_shown=self._on_shown,
             shares=self.shares,
             transfers=self._transfers,
             keep_up=self._keeper.keep_up,
@@ -427,6 +442,9 @@ class Run:
         """Below what was wanted, when a checkpoint was damaged."""
         with self._lock:
             self._step = step
+
+    def _on_shown(self) -> None:
+        """From any thread: its code has shown that it saves, or that it does not."""
 
     def _on_step(self, step: int) -> None:
         """From the metrics thread."""

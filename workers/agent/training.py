@@ -4,8 +4,8 @@ it ended."""
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from workers.agent.api import Writer
 from workers.agent.checkpoints import Marks, Uploader, inside, marks
@@ -57,16 +57,31 @@ class ExitReport:
 
 @dataclass(frozen=True)
 class _Stop:
-    """What was there when the process was asked to save and leave."""
+    """What was there when the process was asked to save and leave. `rests`: it is to begin again here."""
 
     metrics_bytes: int
     checkpoints: Marks = field(default_factory=dict)
+    rests: bool = False
+
+
+@dataclass
+class _Present:
+    """The process that runs now. `keeps`: a checkpoint was stored since it began; `refused`: the newest never will be;
+    `is_read`: it has ended, and what it has left is known."""
+
+    begun: int
+    says_saves: bool = False
+    keeps: bool = False
+    refused: bool = False
+    is_read: bool = False
+    stepped: bool = False
 
 
 class TrainingMeter:
-    """One per started process, or per run in a process that two share: then `tokens` are those that this run has
-    trained on. `parts_of`: so many machines may each write a part of its checkpoints. `on_step`, `on_news` and
-    `on_fenced` are called from threads of the metrics and checkpoints."""
+    """One per run, whose processes may come one after the other, or be shared with another run: then `tokens` are those
+    that this run has trained on. `parts_of`: so many machines may each write a part of its checkpoints. `on_step`,
+    `on_news`, `on_fenced` and `on_shown` (that its code saves, or that it does not) are called from threads of the
+    metrics and checkpoints."""
 
     def __init__(
         self,
@@ -80,6 +95,7 @@ class TrainingMeter:
         on_step: Callable[[int], None],
         on_news: Callable[[], None],
         on_fenced: Callable[[], None],
+        on_shown: Callable[[], None] = lambda: None,
         shares: bool = False,
         transfers: Optional[Transfers] = None,
         keep_up: Callable[[], None] = lambda: None,
@@ -104,9 +120,12 @@ class TrainingMeter:
         self._gone = gone
         self._on_step = on_step
         self._on_news = on_news
+        self._on_shown = on_shown
         self._on_fenced = on_fenced
         self._fence = Fence(workspace.home, workspace.uid)
-        self._restored = (workspace.resume(int(spec["resume"]["step"])).name,) if spec.get("resume") else ()
+        self._restored: Tuple[str, ...] = (
+            (workspace.resume(int(spec["resume"]["step"])).name,) if spec.get("resume") else ()
+        )
         self._profiles = spec.get("purpose") == "profile"
         self._profiles_first = profiles_first(spec)
         self._profile: Dict[str, Any] = {}
@@ -116,6 +135,12 @@ class TrainingMeter:
         self._facts: Dict[str, Any] = {}
         self._declares = False  # the script writes `checkpoint` lines
         self._stop: Optional[_Stop] = None
+        self._spec = spec
+        self._answering = threading.Lock()  # guards the stop and the next two, where a checkpoint may be its answer
+        self._rested: Optional[Candidate] = None  # the answer of a process that is to begin again
+        self._newest: Optional[Candidate] = None
+        self._present = _Present(self._step)
+        self.is_unfit = False  # it has begun anew where it should have gone on, or says that it would
         api, transport = machine.api, machine.transport
         self._refusals = Refusals(api, writer, log.say, gone)
         self._uploader = Uploader(
@@ -130,16 +155,13 @@ class TrainingMeter:
             refusals=self._refusals,
             transfers=transfers,
             keep_up=keep_up,
+            on_outcome=self._on_outcome,
         )
-        pattern = Pattern.of(spec["template"])
         self._stops_together = False
-        self._own_saves: Optional[OwnSaves] = None
+        self._own_saves = self._own_saves_from(spec)
         self._likely_saves: Optional[LikelySaves] = None
-        if pattern is None and not shares:
+        if self._own_saves is None and not shares:
             self._likely_saves = LikelySaves(workspace.code, lambda: self._declares or self.saves, log.say)
-        elif pattern is not None:
-            self._own_saves = OwnSaves(spec, workspace, pattern, self._offer_own, self._refuse_own)
-            self._own_saves.remember()
         tail = MetricTail(workspace.metrics, self._fence)
         self._metrics = Metrics(api, writer, tail, on_lines=self._on_lines, on_fenced=on_fenced, say=log.say, gone=gone)
 
@@ -151,21 +173,114 @@ class TrainingMeter:
         if self._likely_saves is not None:
             self._likely_saves.start()
 
+    def _own_saves_from(self, spec: Mapping[str, Any]) -> Optional[OwnSaves]:
+        """What the script keeps in folders of its own from now on; None where nobody has named them."""
+        pattern = Pattern.of(spec["template"])
+        if pattern is None:
+            return None
+        found = OwnSaves(spec, self._workspace, pattern, self._offer_own, self._refuse_own)
+        found.remember()
+        return found
+
     def ask(self, process: Stoppable, grace_ms: int) -> None:
         """Have it save and leave; one that saves by itself leaves when it has. Returns at once."""
-        self._mark_stop()
+        if not self._answers_for_good():
+            self._stop = self._marks()
+            self._send_early()
+            self._metrics.read_often()
         if self._own_saves is None or self._declares:
             process.terminate(grace_ms)
         else:
             self._own_saves.ask(process.terminate, grace_ms)
+
+    def ask_to_rest(self, process: Stoppable, grace_ms: int) -> None:
+        """The same, to begin again here: one that saves by itself leaves when it has, however long that takes."""
+        self._stop = replace(self._marks(), rests=True)
+        self._metrics.read_often()
+        if self._own_saves is None or self._declares:
+            process.terminate(grace_ms)
+        else:
+            self._own_saves.ask(process.terminate, grace_ms, patiently=True)
+
+    def let_be(self) -> bool:
+        """It need not leave any more; False where it was told already."""
+        if self.was_told or self._own_saves is None:
+            return False
+        self._own_saves.let_be()
+        self._stop = None
+        return True
+
+    @property
+    def was_told(self) -> bool:
+        """Whether a request to rest has reached the process."""
+        return self._own_saves is None or self._declares or self._own_saves.was_told
+
+    @property
+    def shown(self) -> bool:
+        """Whether the process that runs now has shown that it saves, or saves when it is asked to."""
+        present = self._present
+        return (present.says_saves or present.keeps) and not present.refused
+
+    @property
+    def stepped(self) -> bool:
+        """Whether it has taken a step, as far as it says so."""
+        return self._present.stepped or self._present.keeps
+
+    @property
+    def follows(self) -> bool:
+        """Its code changes its GPUs by itself."""
+        return bool(self._gpus)
+
+    def rest(self, ended: Ended) -> Optional[Candidate]:
+        """The process has ended: with what it has answered the request to rest; nothing is stored of that yet."""
+        self._metrics.catch_up()
+        if self._own_saves is not None:
+            self._own_saves.finish(ended)
+        self._offer_undeclared(ended)
+        self._present.is_read = True
+        return self._rested
+
+    @property
+    def newest(self) -> Optional[Candidate]:
+        """Of this run; None where it has none yet."""
+        return self._newest
+
+    def settle(self, *, final: bool = False) -> None:
+        """It does not begin again here; `final`: it goes on elsewhere from what it has answered."""
+        with self._answering:
+            rested, self._rested = self._rested, None
+            self._stop = None if self._stop is None or self._stop.rests else self._stop
+        if rested is not None:
+            self._uploader.offer(replace(rested, after_stop=final))
+
+    def begins_again(self, step: int, restored: Optional[str]) -> None:
+        """Another process is about to begin, with the checkpoint in that folder; None: as the first one did."""
+        self.settle()
+        self._metrics.read_often(False)
+        self._step, self._present = step, _Present(step)
+        self._restored += () if restored is None else (restored,)
+        self._own_saves = self._own_saves_from({**self._spec, "resume": {"step": step}})
+        if self._own_saves is not None:
+            self._own_saves.start()
+
+    def _answers_for_good(self) -> bool:
+        """Whether the process was asked already, to rest: what it answers is final now."""
+        with self._answering:
+            if self._stop is None or not self._stop.rests:
+                return False
+            self._stop = replace(self._stop, rests=False)
+            rested, self._rested = self._rested, None
+        if rested is not None:
+            self._uploader.offer(rested)
+        return True
 
     def hasten(self) -> None:
         """The machine is being taken away."""
         if self._own_saves is not None:
             self._own_saves.hasten()
 
-    def _mark_stop(self) -> None:
-        """Remember what is there, right before the process is asked to stop: what comes later answers that request."""
+    def _marks(self) -> _Stop:
+        """What is there, right before the process is asked to stop: what comes later answers that request."""
         try:
             size_bytes = self._workspace.metrics.stat().st_size
         except OSError:  # removed by the script
@@ -174,7 +289,9 @@ class TrainingMeter:
             before = marks(self._workspace.checkpoints, without=self._restored)
         except (OSError, Unsafe):
             before = {}
-        self._stop = _Stop(size_bytes, before)
+        return _Stop(size_bytes, before)
+
+    def _send_early(self) -> None:
         early = Early(
             self._machine.api,
             self._machine.transport,
@@ -185,7 +302,6 @@ class TrainingMeter:
             self._gone,
         )
         self._uploader.send_early(early)
-        self._metrics.read_often()
 
     def told(self) -> Dict[str, Any]:
         """What few runs have to tell; left out by the others, as older servers do not know it."""
@@ -244,9 +360,12 @@ class TrainingMeter:
             self._profile = line.profile
             if self._profiles_first:
                 self._on_news()
-        if line.saves and not self.saves:
-            self.saves = True
+        present = self._present
+        present.stepped = present.stepped or (line.step > present.begun and bool(line.values))
+        if line.saves and not present.says_saves:
+            self.saves = present.says_saves = True
             self._on_news()
+            self._on_shown()
         self._stops_together = self._stops_together or line.stops_together
         self.unusable = self.unusable or line.unusable
         self._total.hear(line.total_steps)
@@ -257,6 +376,7 @@ class TrainingMeter:
         if line.gpus:
             self._take_gpus(line.gpus)
         if line.refused:
+            self.is_unfit = True
             self._refusals.tell("checkpoint", "what it saves", line.step, Unsafe(line.refused))
         if line.untracked:
             self._take_untracked(line.step, line.untracked)
@@ -277,7 +397,7 @@ class TrainingMeter:
             return
         after_stop = stop is not None and line.offset >= stop.metrics_bytes
         overtaken = line.step < self._step  # saved beside the training, which may save again before it leaves
-        self._uploader.offer(
+        self._offer(
             Candidate(
                 path,
                 line.step,
@@ -293,12 +413,29 @@ class TrainingMeter:
         if not self._declares:
             self._step = max(self._step, found.step)
             names = sorted(found.marks)
-            self._uploader.offer(
-                Candidate(self._workspace.code, found.step, self._values, after_stop, names, called=found.name)
-            )
+            self._offer(Candidate(self._workspace.code, found.step, self._values, after_stop, names, called=found.name))
             self._on_step(self._step)
 
+    def _offer(self, candidate: Candidate) -> None:
+        """To the store; the answer of a process that begins again here only when it is known where it goes on."""
+        with self._answering:
+            rests = self._stop is not None and self._stop.rests
+            if not candidate.part_of:
+                self._newest = candidate
+            if rests and candidate.is_final:
+                self._rested = candidate
+                return
+        self._uploader.offer(replace(candidate, after_stop=False) if rests else candidate)
+
+    def _on_outcome(self, candidate: Candidate, stored: bool) -> None:
+        """From threads of the checkpoints: it is stored, or never will be."""
+        present = self._present
+        present.keeps = present.keeps or (stored and candidate.step > present.begun)
+        present.refused = not stored
+        self._on_shown()
+
     def _refuse_own(self, step: int, name: str, error: Exception) -> None:
+        self.is_unfit = True
         if not self._declares:
             self._refusals.tell("checkpoint", f"checkpoint {shown(name)}", step, error)
 
@@ -351,7 +488,7 @@ class TrainingMeter:
         writing, so what it left is not trusted."""
         stop = self._stop
         killed = ended.exit_code is None and not ended.orderly
-        if stop is None or self._declares or killed or self._gone.is_set():
+        if stop is None or self._present.is_read or self._declares or killed or self._gone.is_set():
             return
         folder = self._workspace.checkpoints
         try:
@@ -361,4 +498,4 @@ class TrainingMeter:
             return
         changed = now != stop.checkpoints
         if now and (changed or ended.exit_code not in (0, None)):
-            self._uploader.offer(Candidate(folder, self._step, self._values, changed, sorted(now)))
+            self._offer(Candidate(folder, self._step, self._values, changed, sorted(now)))

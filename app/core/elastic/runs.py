@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from app.core.resizing import GpusHeld, GpusTold, is_settled
 
 REST_MS = 5_000  # between two changes of one run: each costs it a tenth of a second
+RESIZE_S = 1.0  # the step in which processes join takes 0.1 to 0.3 s longer, of tiny models (ADR 0098)
+RESTART_S = 60.0  # to save, to leave, and to begin again (ADR 0129)
+_RESTS = 2  # times what a restart takes, between two of them
 
 
 @dataclass(frozen=True, slots=True)
 class ElasticRun:
     """A run whose training can change its GPUs, and whose owner lends them. `own`: as many as its job may have;
     `least`: as few as it may be left with, for whoever waits. `changed_ms`: since when it holds what it holds.
-    `broken`: GPUs on which no process of it could begin. `due_ms`: the deadline that its owner gave."""
+    `broken`: GPUs on which no process of it could begin. `due_ms`: the deadline that its owner gave. `restarts`: each
+    change ends its processes, which begin again from what they have saved; in `restart_s`, until it has shown it."""
 
     run_id: str
     job_id: str
@@ -26,6 +30,23 @@ class ElasticRun:
     least: int = 1
     is_range: bool = False
     due_ms: int | None = None
+    restarts: bool = False
+    restart_s: float = RESTART_S
+
+    @property
+    def resize_s(self) -> float:
+        """For how long it trains nothing when it changes its GPUs."""
+        return resize_s_of(self.told, self.restart_s) if self.restarts else RESIZE_S
+
+    @property
+    def leaves_after_ms(self) -> int:
+        """About so long after it was asked for a GPU that is free."""
+        return round(self.resize_s * 1000) if self.restarts else 0
+
+    @property
+    def rest_ms(self) -> int:
+        """Between two changes."""
+        return round(_RESTS * self.resize_s * 1000) if self.restarts else REST_MS
 
     @property
     def asked(self) -> int:
@@ -39,4 +60,9 @@ class ElasticRun:
 
     def is_settled(self, now_ms: int) -> bool:
         """The same, for a while."""
-        return self.uses_all and not 0 <= now_ms - self.changed_ms < REST_MS
+        return self.uses_all and not 0 <= now_ms - self.changed_ms < self.rest_ms
+
+
+def resize_s_of(told: GpusTold, restart_s: float) -> float:
+    """What a restart takes of a training that is restarted: as the last one did, else what is counted."""
+    return restart_s if told.pause_ms is None else max(RESIZE_S, told.pause_ms / 1000)

@@ -20,7 +20,6 @@ from app.core.elastic.scaling import gain_per_gpu, is_worth_resizing, loss_per_g
 from app.core.elastic.standing import JobUse, QueueStanding
 from app.core.model.snapshot import JobView
 
-RESIZE_S = 1.0  # the step in which processes join takes 0.1 to 0.3 s longer, of tiny models (ADR 0098)
 NO_USE, COLD = JobUse(), QueueThresholds()
 _DIGITS = 9  # what differs by less is one number that was reached on two ways
 
@@ -56,13 +55,13 @@ class GpuSharing:
         return size > run.least and (standing is None or not standing.keeps_all)
 
     def lender_key(self, run: ElasticRun, size: int) -> tuple[float, ...]:
-        """Least first: whoever meets its deadline all the same, the last queue, the smallest loss, the largest holder,
-        whoever was served most."""
+        """Least first: whoever meets its deadline all the same, the last queue, the smallest loss, whoever need not
+        begin again, the largest holder, whoever was served most."""
         profile = self._profile(run)
         sizes, speeds = _curve(profile, run)
         loss = loss_per_gpu(sizes, speeds, size - sizes[0], self.rules)
         late = self.is_late(run, size - 1)
-        return (late, -self._queue(run.job_id), round(loss, _DIGITS), -size, -self._class(run.job_id))
+        return (late, -self._queue(run.job_id), round(loss, _DIGITS), run.resize_s, -size, -self._class(run.job_id))
 
     def growth_key(self, run: ElasticRun, size: int, idle: int) -> tuple[float, ...]:
         """Least first: interactive jobs, whoever would be late, the largest gain, the smallest part of its own."""
@@ -89,7 +88,7 @@ class GpuSharing:
             return False
         if not self.rules.heeds_costs:
             return True
-        return is_worth_resizing(self._profile(run).speed(size), after, self._remaining_s(run), RESIZE_S)
+        return is_worth_resizing(self._profile(run).speed(size), after, self._remaining_s(run), run.resize_s)
 
     def useful(self, run: ElasticRun) -> int:
         """As many of the GPUs that it has as make it faster, of a range: the smallest size, from what its owner counts

@@ -23,6 +23,9 @@ from app.db.tables import allocations, jobs, moves, nodes, run_jobs, runs
 from app.db.transitions import bump_desired
 
 _INDICES = ("used", "leaving", "refused")
+_LONGEST_PAUSE_MS = 86_400_000
+# As its owner wants it. Where its code follows by itself it says so in the same words, and is only thought slower.
+_RESTARTS = (jobs.c.template["resize_by"].astext == "restart").label("restarts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class SizedRun:
     asked: int | None
     told: GpusTold | None
     broken: tuple[int, ...] = ()  # GPUs on which no process of it could begin
+    restarts: bool = False  # its processes begin again when its GPUs change
 
     def price_of(self, gpus: int) -> int:
         """What so many of the machine's GPUs cost per hour, in micro-dollars."""
@@ -99,7 +103,7 @@ async def sized_run(connection: AsyncConnection, run_id: str) -> SizedRun | None
         select(
             *(runs.c.id, runs.c.state, runs.c.wanted_gpus, runs.c.gpus_told, allocations.c.gpu_indices),
             *(nodes.c.id.label("node_id"), nodes.c.state.label("node_state"), nodes.c.tier, nodes.c.gpu_type),
-            *(nodes.c.gpu_count, nodes.c.price_micros_per_hour, jobs.c.resources),
+            *(nodes.c.gpu_count, nodes.c.price_micros_per_hour, jobs.c.resources, _RESTARTS),
         )
         .join(allocations, (allocations.c.run_id == runs.c.id) & allocations.c.to_ms.is_(None))
         .join(nodes, nodes.c.id == allocations.c.node_id)
@@ -125,6 +129,7 @@ async def sized_run(connection: AsyncConnection, run_id: str) -> SizedRun | None
         asked=row.wanted_gpus,
         told=gpus_told(row.gpus_told),
         broken=broken_gpus(row.gpus_told),
+        restarts=row.restarts is True,
     )
 
 
@@ -135,7 +140,7 @@ async def elastic_runs(connection: AsyncConnection) -> list[ElasticRun]:
     rows = await connection.execute(
         select(
             *(runs.c.id, runs.c.wanted_gpus, runs.c.gpus_told, jobs.c.id.label("job_id"), jobs.c.resources),
-            *(jobs.c.deadline_ms, jobs.c.deadline_given),
+            *(jobs.c.deadline_ms, jobs.c.deadline_given, _RESTARTS),
             *(allocations.c.node_id, allocations.c.gpu_indices, allocations.c.from_ms),
         )
         .join(allocations, (allocations.c.run_id == runs.c.id) & allocations.c.to_ms.is_(None))
@@ -169,6 +174,7 @@ def _elastic_run(row: Any) -> ElasticRun | None:
         least=min(own, max(1, asked or 1)),
         is_range=asked is not None,
         due_ms=row.deadline_ms if row.deadline_given else None,
+        restarts=row.restarts is True,
     )
 
 
@@ -194,7 +200,12 @@ def gpus_told(row: Any) -> GpusTold | None:
     """As it was written by whichever release; None for what is none."""
     if not isinstance(row, dict) or not all(isinstance(row.get(name), list) for name in _INDICES):
         return None
-    return GpusTold(**{name: tuple(row[name]) for name in _INDICES})
+    kept, pause_ms = row.get("kept"), row.get("pause_ms")
+    return GpusTold(
+        **{name: tuple(row[name]) for name in _INDICES},
+        kept=kept if isinstance(kept, str) and kept else None,
+        pause_ms=pause_ms if type(pause_ms) is int and 0 <= pause_ms <= _LONGEST_PAUSE_MS else None,
+    )
 
 
 def broken_gpus(row: Any) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
+from allpass.process_counts import fixed_processes
 from allpass.wire.deadlines import parse_deadline
 from allpass.wire.jobs import JobRequest, SweepRequest
 from allpass.wire.template import Placement, Template
@@ -102,13 +103,15 @@ def compose_jobs(
 # Jobs are submitted with the same few templates again and again. What is derived from one is remembered under its own
 # JSON, which tells all of it but whether its kind was said: non-finite numbers, which JSON does not tell apart, are
 # beyond every limit.
+_DEFAULT_WAY = {"resize_by"}  # as an older release stores it, which would take a template with it for none
 _derived: dict[tuple[bytes, bool, str | None, int, Predicted], StatedJob] = {}
 _MOST_DERIVED = 1024
 _LARGEST_REMEMBERED_BYTES = 8192
 
 
 def _stated(template: Template, base_image: str | None, default_interval_s: int, predicted: Predicted) -> StatedJob:
-    text: bytes = template.__pydantic_serializer__.to_json(template)
+    left_out = _DEFAULT_WAY if template.resize_by == "code" else None
+    text: bytes = template.__pydantic_serializer__.to_json(template, exclude=left_out)
     key = text, "kind" in template.model_fields_set, base_image, default_interval_s, predicted
     known = _derived.get(key)
     if known is not None:
@@ -155,11 +158,30 @@ def _refuse_what_has_no_effect(template: Template) -> None:
             param = f"template.placement.{field}"
             why = f"is {most}, of a job on several machines, and this one runs on one; say nodes, or leave it out"
             raise InvalidInput(f"{param}: {why}", param=param)
+    if template.resize_by == "restart":
+        _refuse_what_keeps_gpus(template)
     if gpu.is_range and gpu.max_count is not None and gpu.max_count > MOST_GPUS:
         raise InvalidInput(
             f"template.gpu.max_count: {gpu.max_count} are too many: a training that changes its GPUs has at most "
             f"{MOST_GPUS}, of one machine; say {MOST_GPUS}, or leave it out",
             param="template.gpu.max_count",
+        )
+
+
+def _refuse_what_keeps_gpus(template: Template) -> None:
+    """Of a job that is restarted for other GPUs: what would make each restart fail, or begin with the number before."""
+    if template.gpu.count > MOST_GPUS:
+        raise InvalidInput(
+            f"template.gpu.count: {template.gpu.count} are too many: a job that changes its GPUs has at most "
+            f"{MOST_GPUS}, of one machine; say {MOST_GPUS}, or leave resize_by out",
+            param="template.gpu.count",
+        )
+    fixed = fixed_processes(template.command or ())
+    if fixed is not None:
+        raise InvalidInput(
+            f"template.command: {fixed} starts so many processes whatever GPUs there are, and resize_by: restart gives "
+            "the job others; leave it out: torchrun and accelerate start one for each GPU by themselves",
+            param="template.command",
         )
 
 
@@ -173,6 +195,7 @@ def _refuse_on_several(template: Template) -> None:
         ("priority_class", template.priority_class == "spot", "leaves no machine to others: leave out spot"),
         ("gpu.max_count", template.gpu.is_range, "keeps its GPUs: leave out gpu.max_count"),
         ("elastic", template.elastic, "keeps its GPUs: leave out elastic"),
+        ("resize_by", template.resize_by == "restart", "keeps its GPUs: leave out resize_by"),
         ("kind", template.kind == "interactive", "does not start on serverless: leave out interactive"),
         ("placement.affinity", bool(placement.affinity), "has machines of its own: leave out affinity"),
         ("placement.anti_affinity", bool(placement.anti_affinity), "has machines of its own: leave it out"),
@@ -195,7 +218,7 @@ def _derive(
         priority_class=template.priority_class,
         start=template.start,
         elastic=template.elastic,
-        sharing=template.sharing and template.nodes == 1,  # a training in common is one process's
+        sharing=template.sharing and template.nodes == 1 and template.resize_by == "code",  # it is one process's
         affinity=_json(_said(template.placement), "template.placement"),
         checkpoint_interval_s=template.checkpoint_interval_s or default_interval_s,
         max_cost_micros=_micros(template.caps.max_cost_usd, MAX_COST),

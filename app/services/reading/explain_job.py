@@ -19,6 +19,7 @@ from app.services.reading.explain_spread import explain_spread
 from app.services.reservations.show import explain_reservation
 from app.services.sizes.explain_kept import explain_kept
 from app.services.sizes.explain_queue import explain_queue
+from app.services.sizes.explain_restarts import explain_restarts
 from app.services.sizes.explain_speeds import explain_speeds
 from app.services.standby.show_standby import explain_standby
 from app.settings import Settings
@@ -38,6 +39,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
     coming = await explanations.coming_machine(connection, job.id) if waits else None
     saving = standing.state is JobState.CHECKPOINTING
     asked = most_under_one(row["affinity"] or {})
+    pause_s = settings.move_save_s + settings.move_load_s
     merge = (await newest_merges(connection, [job.id])).get(job.id)
     return explain(
         Facts(
@@ -85,6 +87,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             lent=(
                 *await explain_standby(connection, job.id, _node_of(live), now_ms=now_ms),
                 *([] if live is None else await explain_kept(connection, job.id, live.run_id, now_ms=now_ms)),
+                *([] if live is None else await explain_restarts(connection, live.run_id, restart_s=pause_s)),
             ),
             queued=(
                 *await explain_queue(connection, job.id, now_ms=now_ms),

@@ -52,4 +52,4 @@ async def _set_aside(connection: Connection, lent: Lent, *, now_ms: int) -> None
         return
     if job.set_aside_until_ms is None or job.set_aside_until_ms <= now_ms:
         aside = SetAside(job.job_id, lent.run.node_id, lent.set_aside, job.project_id)
-        await set_aside(connection, [aside], until_ms=now_ms + TAKE_MS)
+        await set_aside(connection, [aside], until_ms=now_ms + TAKE_MS + lent.run.leaves_after_ms)

@@ -86,7 +86,7 @@ async def _resize(
 ) -> None:
     if await open_move_of_job(connection, job.job_id) is not None:
         raise Conflict(f"{job.job_id} is on its way to another machine: try again when it has moved")
-    if run.told is None:
+    if run.told is None or run.told.kept is not None:
         raise Conflict(f"{job.job_id} cannot change its GPUs now: {_why_not(run)}", code=NOT_ELASTIC)
     if run.asked is not None and not is_settled(run.held, run.told):
         raise Conflict(f"{job.job_id} is about to change its GPUs already: try again when it uses those it is to use")
@@ -105,9 +105,14 @@ async def _resize(
 def _why_not(run: SizedRun) -> str:
     if run.state is not RunState.RUNNING:
         return "it is being started; try again when it runs"
+    if run.told is not None:
+        return "it was restarted for that in this run, and could not go on so: pause the job, resize it and resume it"
+    if run.restarts:
+        return "its code has not saved yet, nor said that it does when it is asked to: try again when it has"
     return (
         "its code has not said that it can. The built-in fine-tuning and code that uses `allpass.training.elastic` say "
-        "so once they train; any other code keeps the GPUs that it began with: pause the job, resize it and resume it"
+        "so once they train; any other code keeps the GPUs that it began with, unless its job says "
+        "`resize_by: restart`: pause the job, resize it and resume it"
     )
 
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 from app.core.keeping_gpus import FOLLOWED_BY_MS, KeepsGpus, WatchedRun
 from app.core.model.run import RunState
 from app.core.policies.reasons import duration
-from app.core.resizing import GpusHeld
+from app.core.resizing import LEAST, GpusHeld, GpusTold, kept_as_told
 from app.db.connection import Connection
-from app.db.runs.kept_gpus import has_been_told, set_kept
+from app.db.jobs.steering import change_job
+from app.db.runs.kept_gpus import has_been_told, resources_of, set_kept
 from app.db.runs.live_runs import lock_run
 from app.db.runs.sizes import SizedRun, set_run_size, sized_run
 from app.db.transitions import Event, add_job_event
 from app.ports.clock import IdSource
 
 GPUS_KEPT = "gpus_kept"
+FAILED = "failed"  # as agents say it
 _LINES = (
     "code of your own follows with `from allpass.training import elastic` and `elastic.train(build)` "
-    "(allpass example elastic.py); allpass finetune does by itself"
+    "(allpass example elastic.py); allpass finetune does by itself; any code that saves is restarted for it with "
+    "--resize-by restart"
+)
+_UNSAVED_YET = (
+    "for now: its GPUs change by restarting it, and its code has neither said that it saves when it is asked to nor "
+    "saved a checkpoint; what never saved is not stopped"
 )
 
 
@@ -42,9 +49,37 @@ async def tell_kept(connection: Connection, ids: IdSource, watched: WatchedRun, 
     return True
 
 
+async def tell_as_told(connection: Connection, job_id: str, run: SizedRun, told: GpusTold, *, now_ms: int) -> None:
+    """Of a locked run that is restarted for its GPUs, and could not be: its agent has said so. Where its job asks for
+    the number on which it failed, it asks for the former one again, wherever it begins next."""
+    await set_kept(connection, run.run_id, now_ms=now_ms)
+    count, wanted = len(kept_as_told(run.held, told).indices), run.held.wanted
+    data = {"run_id": run.run_id, "why": told.kept, "gpus": count, "gpus_wanted": wanted}
+    message = _restart_failed(count, wanted, told.kept or "")
+    resources = await resources_of(connection, job_id) if told.kept == FAILED else {}
+    if resources.get("gpus_max") == wanted != count and LEAST not in resources:
+        await change_job(connection, job_id, {"resources": {**resources, "gpus_min": count, "gpus_max": count}})
+        message = f"{message}; its job asks for {count} again"
+    await add_job_event(connection, job_id, Event(GPUS_KEPT, message, data), now_ms=now_ms)
+
+
+def _restart_failed(count: int, wanted: int, why: str) -> str:
+    unsaved = f"asked to save and to begin again on {wanted}, it has not saved, and went on from its newest checkpoint"
+    failed = f"begun again on {wanted} from what it had saved, it failed at once, and went on from the same checkpoint"
+    refused = "what it saves cannot be kept, or it does not go on from there"
+    what = {FAILED: failed, "refused": refused}.get(why, unsaved)
+    return f"keeps {_its(count)}: {what}; it is not asked to begin again in this run"
+
+
+def _its(count: int) -> str:
+    return "its 1 GPU" if count == 1 else f"its {count} GPUs"
+
+
 def _words(run: SizedRun, why: KeepsGpus) -> str:
     count = len(run.held.indices)
-    its = "its 1 GPU" if count == 1 else f"its {count} GPUs"
+    its = _its(count)
+    if why is KeepsGpus.SILENT and run.restarts:
+        return f"keeps {its} {_UNSAVED_YET}"
     if why is KeepsGpus.SILENT:
         return f"keeps {its}: it is elastic, and its code does not follow which GPUs it is to use; {_LINES}"
     used = len(run.told.used) if run.told is not None else 0

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from app.core.elastic.sharing import RESIZE_S
+from app.core.elastic.runs import RESIZE_S
 from app.core.model.node import RENTED_TIERS, Tier
 
 

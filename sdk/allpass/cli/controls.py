@@ -65,8 +65,8 @@ def resize(
     """Example: allpass resize job_01JD9K3W0A4T6Z8X2C5V 3
 
     Change the number of a job's GPUs. A fine-tuning that runs goes on with them from one of its next steps, and not a
-    byte of its result changes. What it leaves is free for other jobs on its machine. A job that does not run begins
-    with so many.
+    byte of its result changes. A job with --resize-by restart is begun again for them, from what it saves. What it
+    leaves is free for other jobs on its machine. A job that does not run begins with so many.
     """
     from allpass.errors import Conflict
 

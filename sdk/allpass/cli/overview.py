@@ -155,6 +155,11 @@ def print_jobs(jobs: list[Job]) -> None:
     screen.print_table(columns, rows, empty="no jobs. Submit one: allpass run train.py")
 
 
+def _resize(job: Job) -> list[tuple[str, str]]:
+    is_restarted = job.template.resize_by == "restart"
+    return [("resize", "by restarts: not exact, for its batch follows its GPUs")] if is_restarted else []
+
+
 def _stays(job: Job) -> str:
     return ", not movable: has never saved" if job.not_movable else ""
 
@@ -197,6 +202,7 @@ def _print_job(job: Job) -> None:
     if job.max_wait_s is not None and job.started_at is None:
         facts.append(("max wait", _max_wait(job, job.max_wait_s, now)))
     facts.append(("moves", f"{job.moves} planned, {job.faults} faults"))
+    facts.extend(_resize(job))
     facts.extend(_class(job))
     if job.retries is not None:
         facts.append(("retries", words.retries(job)))

@@ -36,6 +36,8 @@ def run_(
     ] = None,
     template: template_options.TemplateFile = None,
     gpu: template_options.Gpu = None,
+    elastic: template_options.Elastic = False,
+    resize_by: template_options.ResizeBy = None,
     deadline: job_options.Deadline = None,
     name: job_options.JobName = None,
     param: Annotated[
@@ -90,8 +92,8 @@ def run_(
     _check_code(code)
     command, own = _command_or_arguments(code, entrypoint, (*(arguments or ()), *words_after(context)))
     filled = template_options.template_of(
-        template, gpu=gpu, spot=spot, guaranteed=guaranteed, nodes=nodes, most_per_switch=most_per_switch,
-        most_per_rack=most_per_rack, cpus=cpus, memory=memory, env=env, image=None,
+        template, gpu=gpu, elastic=elastic, resize_by=resize_by, spot=spot, guaranteed=guaranteed, nodes=nodes,
+        most_per_switch=most_per_switch, most_per_rack=most_per_rack, cpus=cpus, memory=memory, env=env, image=None,
         max_cost=max_cost, max_duration=max_duration, max_hourly=max_hourly, max_wait=max_wait, retries=retries,
         labels=label, secrets=secret, command=command, keep=keep, checkpoints=checkpoints,
     )  # fmt: skip

@@ -24,6 +24,12 @@ Elastic = Annotated[
     bool,
     typer.Option("--elastic", help="Lend GPUs, all but one, to jobs that wait for them, until they end."),
 ]
+ResizeBy = Annotated[
+    str | None,
+    typer.Option(
+        "--resize-by", metavar="restart", help="Change its GPUs by restarting it from what it saves (not exact)."
+    ),
+]
 Spot = Annotated[
     bool,
     typer.Option("--spot", help="Use GPUs that no guaranteed job wants; save and leave when one needs them."),
@@ -88,6 +94,7 @@ def template_of(
     *,
     gpu: str | None = None,
     elastic: bool = False,
+    resize_by: str | None = None,
     spot: bool = False,
     guaranteed: bool = False,
     nodes: int | None = None,
@@ -140,6 +147,7 @@ def template_of(
     plain: dict[str, Any] = {"cpus": cpus, "memory_gb": None if memory is None else gigabytes(memory), "image": image}
     plain["retries"] = None if retries is None else times("--retries", retries)
     plain["elastic"] = True if elastic else None  # a file may have said so
+    plain["resize_by"] = resize_by
     plain["priority_class"] = _class(spot=spot, guaranteed=guaranteed)
     plain["nodes"] = nodes
     content = {**content, **{name: value for name, value in plain.items() if value is not None}}

@@ -18,15 +18,12 @@ def problems_of(template: Template, recipe: Recipe) -> list[Problem]:
     if most > MOST_GPUS:
         what = f"the recipe trains on at most {MOST_GPUS} GPUs of each machine"
         return [Problem(f"gpu.{name}", what, f'"{name}": {MOST_GPUS}, and "nodes" for more machines')]
-    if recipe.sharded and (template.elastic or gpu.is_range):
-        name = "gpu.max_count" if gpu.is_range else "elastic"
-        what = "a training whose model is split over its GPUs keeps them"
-        return [Problem(name, what, "leave it out, or sharded=False")]
+    kept = _keeps(template, recipe)
+    if kept is not None:
+        return [kept]
     if recipe.sharded and most * (nodes if recipe.splits_all else 1) == 1:
         what = "sharded=True splits the model's weights over GPUs, and 1 has nobody to share them"
         return [Problem("gpu.count", what, '"count": 2')]
-    if nodes > 1 and template.elastic:
-        return [Problem("elastic", "a training on several machines keeps its GPUs", "leave out elastic, or nodes")]
     count = most * nodes
     work = _work_of(recipe, count)
     if count <= work.parts:
@@ -34,6 +31,20 @@ def problems_of(template: Template, recipe: Recipe) -> list[Problem]:
     on = f"{count} GPUs" if nodes == 1 else f"{count} GPUs of {nodes} machines"
     what = f"{on} have no work with {work.words}"
     return [Problem(f"gpu.{name}" if nodes == 1 else "nodes", what, _instead(template, recipe, name, most))]
+
+
+def _keeps(template: Template, recipe: Recipe) -> Problem | None:
+    """Why it cannot change its GPUs as it is to."""
+    if template.resize_by == "restart":
+        what = "the recipe changes its GPUs by itself, exactly and without a restart"
+        return Problem("resize_by", what, "leave it out")
+    if recipe.sharded and (template.elastic or template.gpu.is_range):
+        name = "gpu.max_count" if template.gpu.is_range else "elastic"
+        what = "a training whose model is split over its GPUs keeps them"
+        return Problem(name, what, "leave it out, or sharded=False")
+    if template.nodes > 1 and template.elastic:
+        return Problem("elastic", "a training on several machines keeps its GPUs", "leave out elastic, or nodes")
+    return None
 
 
 class _Work(NamedTuple):

@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from allpass.training.layout import Plan
+from allpass.training.scaling import gpus_factor, scale_learning_rate
 from allpass.training.session import EXIT_STOPPED, Resume, Session
 from allpass.training.silent import FOLLOWS, Silent
 from allpass.training.together import agreed, due_together
@@ -49,6 +50,7 @@ __all__ = [
     "announce_saves",
     "describe",
     "exit_if_stopping",
+    "gpus_factor",
     "link",
     "output_dir",
     "parameters",
@@ -56,6 +58,7 @@ __all__ = [
     "report",
     "resume",
     "save",
+    "scale_learning_rate",
     "session",
     "should_checkpoint",
     "should_checkpoint_together",

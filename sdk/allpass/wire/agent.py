@@ -175,11 +175,14 @@ class Watched(Message):
 
 class GpusTold(Message):
     """What a training said of the GPUs that it was given, by their numbers: those that it uses, those that its
-    processes are about to leave, and those that no process of it could begin on."""
+    processes are about to leave, and those that no process of it could begin on. Of one that is restarted: `kept`, why
+    it keeps what it uses ("unsaved", "failed"); `pause_ms`, from the request to the first step after its restart."""
 
     used: list[GpuIndex] = Field(max_length=MOST_GPUS)
     leaving: list[GpuIndex] = Field(max_length=MOST_GPUS)
     refused: list[GpuIndex] = Field(max_length=MOST_GPUS)
+    kept: str | None = Field(None, max_length=40)
+    pause_ms: Count | None = None
 
 
 class RunReport(Message):

@@ -322,6 +322,13 @@ class Template(Request):
         "results do not change; other code keeps its GPUs. With gpu.max_count it lends what it has above gpu.count: "
         "then this need not be said",
     )
+    resize_by: Literal["code", "restart"] = Field(
+        "code",
+        description="how its GPUs change while it runs. code: by its own code, exactly (the built-in fine-tuning, and "
+        "allpass.training.elastic). restart: any code that saves when it is asked to, or by itself, is begun again on "
+        "the same machine, from what it has saved, with the same command; not exact, for its batch follows its GPUs. "
+        "Such a job trains with no other in common",
+    )
     sharing: Flag = True
     checkpoint_interval_s: Annotated[int, Field(ge=1, le=86_400), Unguessed] | None = None
     checkpoints: Annotated[Retention, BeforeValidator(_in_words)] = Field(default_factory=Retention)

@@ -19,6 +19,7 @@ from app.core.elastic.standing import JobUse, QueueStanding, first_standing
 from app.core.lending import ElasticRun, Lending, lend
 from app.core.model.job import PriorityClass
 from app.core.model.snapshot import JobView
+from app.core.resizing import GpusTold
 from tests.core.samples import NOW_MS
 from tests.core.test_lending import board_of, elastic, machine, sizes, waits
 
@@ -246,3 +247,37 @@ def test_whatever_is_known_nobody_is_ended_and_nothing_given_twice(
             wanted = line[int(one.to_job_id.removeprefix("job_w"))][0]
             assert total - sum(after.values()) >= wanted
             assert one.set_aside in (0, wanted)
+
+
+def test_of_equals_one_that_need_not_begin_again_lends() -> None:
+    """Though it holds less. A smaller loss counts more than a pause."""
+    a = elastic("a", 0, 1, 2, 3, restarts=True, changed_ms=0)
+    b = elastic("b", 4, 5)
+    assert sizes(asked(6, [a, b], [waits("job_w")], given_())) == {"run_b": 1}
+    known = {"a": measured(g3=3.9, g4=4.0), "b": measured(g1=1.0, g2=2.0)}
+    assert sizes(asked(6, [a, b], [waits("job_w")], given_(profiles=known))) == {"run_a": 3}
+
+
+@pytest.mark.parametrize(
+    ("pause_ms", "left_s", "grows"),
+    [(None, 300, False), (None, 400, True), (10_000, 30, False), (10_000, 60, True), (10, 60, True)],
+    ids=["as counted", "long enough", "as measured", "as measured and long enough", "hardly any"],
+)
+def test_a_range_is_begun_again_where_that_saves_more_than_its_pause(
+    pause_ms: int | None, left_s: int, grows: bool
+) -> None:
+    """As counted by the settings, until it has had one."""
+    told = GpusTold((0,), pause_ms=pause_ms)
+    a = elastic("a", 0, own=2, is_range=True, restarts=True, restart_s=84.0, told=told, changed_ms=0)
+    board = board_of([machine("node_a", 2, a)], [a], [])
+    board.put_job(replace(board.jobs["job_a"], total_run_ms=NOW_MS + left_s * 1000))
+    assert (sizes(lend(board, [a], set(), NOW_MS, given_())) == {"run_a": 2}) is grows
+
+
+def test_one_that_is_begun_again_rests_for_longer() -> None:
+    """So that it trains for most of its time."""
+    a = elastic("a", 0, 1, restarts=True, told=GpusTold((0, 1), pause_ms=20_000))
+    assert (a.rest_ms, a.leaves_after_ms) == (40_000, 20_000)
+    for since_ms, then in ((39_999, {}), (40_000, {"run_a": 1})):
+        run = replace(a, changed_ms=NOW_MS - since_ms)
+        assert sizes(asked(2, [run], [waits("job_w")], given_())) == then

@@ -19,8 +19,8 @@ class GpusTold:
     """What a training has said of the GPUs of its machine, by their numbers: those that it uses, those that its
     processes are about to leave, and those that no process of it could begin on.
 
-    Of one that is restarted for it (ADR 0129): `kept`, why it keeps what it uses from now on; `pause_ms`, how long its
-    last restart took."""
+    `pause_ms`: for how long the last change of them had no step taken. Of one that is restarted for it (ADR 0129):
+    `kept`, why it keeps what it uses from now on."""
 
     used: tuple[int, ...] = ()
     leaving: tuple[int, ...] = ()

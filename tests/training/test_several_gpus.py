@@ -156,6 +156,8 @@ def test_it_changes_its_gpus_while_it_runs(
     assert said[0] == {"used": begins, "leaving": [], "refused": []}
     assert all(one["used"] in (begins, *map(list, plan.values())) for one in said)
     assert not any(set(one["leaving"]) & set(one["used"]) for one in said)
+    assert all(0 < one.get("pause_ms", 1) < 30_000 for one in said)
+    assert "pause_ms" in said[-1], "what the change took is told with it, for whoever decides on the next"
 
 
 @pytest.mark.parametrize("kind", ["lora", "full", "classifier"])

@@ -48,9 +48,14 @@ lists = st.lists(st.text(max_size=3), max_size=70) | anything
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.fixed_dictionaries({}, optional={"used": lists, "leaving": lists, "refused": lists}) | anything)
+@given(
+    st.fixed_dictionaries({}, optional={"used": lists, "leaving": lists, "refused": lists, "pause_ms": anything})
+    | anything
+)
 def test_whatever_is_told_is_taken_or_left_out(told: Any) -> None:
     found = gpus_of({"gpus": told})
+    pause_ms = found.pop("pause_ms", 0)
+    assert type(pause_ms) is int and 0 <= pause_ms <= 86_400_000
     assert not found or set(found) == {"used", "leaving", "refused"}
     assert all(len(one) <= 64 for one in found.values())
 

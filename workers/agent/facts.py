@@ -25,6 +25,7 @@ _PROFILE = {"fisher": 1024, "pull": 512}  # at most so many numbers
 _LONGEST_WHY = 1000
 _GPUS = ("used", "leaving", "refused")
 _MOST_GPUS, _LONGEST_GPU = 64, 100
+_LONGEST_PAUSE_MS = 86_400_000
 _LARGEST = 1e15  # of a number that is compared with those of other jobs
 
 
@@ -123,13 +124,15 @@ def libraries_of(told: Any) -> Dict[str, str]:
     return dict(itertools.islice(words, _MOST_VERSIONS))
 
 
-def gpus_of(told: Any) -> Dict[str, List[str]]:
+def gpus_of(told: Any) -> Dict[str, Any]:
     """Of the GPUs that the code was given, by their names: those that it uses, those that it is about to leave, and
-    those that it cannot use. Nothing where that is not all there."""
+    those that it cannot use; nothing where that is not all there. Maybe how long its last change took (`pause_ms`)."""
     found = told.get("gpus") if isinstance(told, dict) else None
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or not all(_are_names(found.get(name)) for name in _GPUS):
         return {}
-    return {name: found[name] for name in _GPUS} if all(_are_names(found.get(name)) for name in _GPUS) else {}
+    pause_ms = found.get("pause_ms")
+    is_time = type(pause_ms) is int and 0 <= pause_ms <= _LONGEST_PAUSE_MS
+    return {**{name: found[name] for name in _GPUS}, **({"pause_ms": pause_ms} if is_time else {})}
 
 
 def watched_of(told: Any) -> Dict[str, Any]:

@@ -110,7 +110,7 @@ class TrainingMeter:
         self._total = TotalSteps()
         self._links: Dict[str, str] = {}  # by name, replaced whenever there is news
         self._libraries: Dict[str, str] = {}  # the same
-        self._gpus: Dict[str, List[int]] = {}  # the same
+        self._gpus: Dict[str, Any] = {}  # the same
         self._gpu_news = 0
         self._is_untracked = False  # its owner has heard of it
         self._writer = writer
@@ -451,14 +451,17 @@ class TrainingMeter:
             self._libraries = libraries
             self._on_news()
 
-    def _take_gpus(self, named: Dict[str, List[str]]) -> None:
+    def _take_gpus(self, named: Dict[str, Any]) -> None:
         """As the server counts them. Whoever waits for one hears of it at once; from code that goes on and on, no
         more."""
         config = self._machine.config
-        gpus = {
+        gpus: Dict[str, Any] = {
             use: sorted({index for name in names if (index := machine_index(config, name)) is not None})
             for use, names in named.items()
+            if isinstance(names, list)
         }
+        if "pause_ms" in named:
+            gpus["pause_ms"] = named["pause_ms"]
         if gpus != self._gpus and self._gpu_news < MOST_GPU_NEWS:
             self._gpu_news += 1
             self._gpus = gpus

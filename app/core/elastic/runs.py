@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.core.resizing import GpusHeld, GpusTold, is_settled
 
 REST_MS = 5_000  # between two changes of one run: each costs it a tenth of a second
-RESIZE_S = 1.0  # the step in which processes join takes 0.1 to 0.3 s longer, of tiny models (ADR 0098)
+RESIZE_S = 1.0  # at least, and until it has shown it: the step in which processes join takes 0.1 to 0.3 s longer, of tiny models (ADR 0098)
 RESTART_S = 60.0  # to save, to leave, and to begin again (ADR 0129)
 _RESTS = 2  # times what a restart takes, between two of them
 
@@ -36,7 +36,7 @@ class ElasticRun:
     @property
     def resize_s(self) -> float:
         """For how long it trains nothing when it changes its GPUs."""
-        return resize_s_of(self.told, self.restart_s) if self.restarts else RESIZE_S
+        return resize_s_of(self.told, self.restart_s if self.restarts else RESIZE_S)
 
     @property
     def leaves_after_ms(self) -> int:
@@ -63,6 +63,6 @@ class ElasticRun:
         return self.uses_all and not 0 <= now_ms - self.changed_ms < self.rest_ms
 
 
-def resize_s_of(told: GpusTold, restart_s: float) -> float:
-    """What a restart takes of a training that is restarted: as the last one did, else what is counted."""
-    return restart_s if told.pause_ms is None else max(RESIZE_S, told.pause_ms / 1000)
+def resize_s_of(told: GpusTold, counted_s: float) -> float:
+    """What a change of its GPUs takes of a training: as the last one did, else what is counted."""
+    return counted_s if told.pause_ms is None else max(RESIZE_S, told.pause_ms / 1000)

@@ -175,8 +175,9 @@ class Watched(Message):
 
 class GpusTold(Message):
     """What a training said of the GPUs that it was given, by their numbers: those that it uses, those that its
-    processes are about to leave, and those that no process of it could begin on. Of one that is restarted: `kept`, why
-    it keeps what it uses ("unsaved", "failed"); `pause_ms`, from the request to the first step after its restart."""
+    processes are about to leave, and those that no process of it could begin on. `pause_ms`: for
+    how long the last change of them had no step taken; of one that is restarted, from the request to the first step
+    after it. `kept`: why such a one keeps what it uses ("unsaved", "failed", "refused")."""
 
     used: list[GpuIndex] = Field(max_length=MOST_GPUS)
     leaving: list[GpuIndex] = Field(max_length=MOST_GPUS)

@@ -274,6 +274,22 @@ def test_a_range_is_begun_again_where_that_saves_more_than_its_pause(
     assert (sizes(lend(board, [a], set(), NOW_MS, given_())) == {"run_a": 2}) is grows
 
 
+@pytest.mark.parametrize(
+    ("pause_ms", "left_s", "grows"),
+    [(None, 3, False), (None, 5, True), (200, 5, True), (9_000, 30, False), (9_000, 40, True)],
+    ids=["as counted", "long enough", "never less", "as measured", "as measured and long enough"],
+)
+def test_a_range_has_more_where_that_saves_more_than_its_last_change_took(
+    pause_ms: int | None, left_s: int, grows: bool
+) -> None:
+    """Of a training whose processes come and go while it runs: a large one hands over more. Others rest as ever."""
+    a = elastic("a", 0, own=2, is_range=True, told=GpusTold((0,), pause_ms=pause_ms), changed_ms=0)
+    board = board_of([machine("node_a", 2, a)], [a], [])
+    board.put_job(replace(board.jobs["job_a"], total_run_ms=NOW_MS + left_s * 1000))
+    assert (sizes(lend(board, [a], set(), NOW_MS, given_())) == {"run_a": 2}) is grows
+    assert (a.rest_ms, a.leaves_after_ms) == (5_000, 0)
+
+
 def test_one_that_is_begun_again_rests_for_longer() -> None:
     """So that it trains for most of its time."""
     a = elastic("a", 0, 1, restarts=True, told=GpusTold((0, 1), pause_ms=20_000))

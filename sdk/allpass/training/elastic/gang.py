@@ -68,6 +68,7 @@ class Gang:
         self._is_broken = False  # one was lost of those who have met last
         self._is_to_change = False
         self._longest_s = 0.0  # that nothing moved, of all meetings before
+        self._pause_ms: int | None = None  # of their last change
         self._has_measured = False  # how long parts take
         self._closing = threading.Event()
         self._presence: Presence | None = None
@@ -262,14 +263,18 @@ class Gang:
 
     def _tell_gpus(self) -> None:
         """Which GPUs the training uses, which it is about to leave, and those that no process could begin on: whoever
-        gives them out waits for it."""
+        gives them out waits for it. And for how long their last change had no step taken."""
         if not self._wanted.may_change or self._met == 0:
             return
         leaving = {one.gpu for one in (*self._leaving, *self._coming) if one.gpu not in self._wanted.names}
+        pause_s = None if self._ranks is None else self._ranks.pause_s
+        if pause_s is not None:
+            self._pause_ms = round(pause_s * 1000)
         told = {
             "used": [self._wanted.names[0], *(one.gpu for one in self._members)],
             "leaving": sorted(leaving),
             "refused": sorted(self._wanted.refused),
+            **({} if self._pause_ms is None else {"pause_ms": self._pause_ms}),
         }
         if told != self._told:
             with contextlib.suppress(OSError):  # a disk that is full: told with the next change

@@ -57,6 +57,7 @@ class Ranks:
     count = 1
     rounds = 0  # that were done
     machines = 1  # that the processes are on, each with as many
+    pause_s: float | None = None  # for which no step was taken when these came in the place of fewer or more
     is_in_step = False  # each part is done by all at the same time: they hold a share each of what it takes
 
     def __init__(self, is_to_change: Callable[[], bool] = lambda: False) -> None:

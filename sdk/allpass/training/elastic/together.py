@@ -4,6 +4,7 @@ the step that was being taken (ADR 0098)."""
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import Any
 
 from allpass.training.elastic.ranks import Join, PeerLost, Ranks
@@ -50,7 +51,7 @@ class TakesSteps:
 
     def _change_ranks(self, step: int) -> int:
         """Go on with the processes that there are by now, after the step that the first of them took last."""
-        before = self.ranks.count
+        before, since_s = self.ranks.count, time.monotonic()
         while True:
             self.ranks.leave()
             self.join()
@@ -58,6 +59,8 @@ class TakesSteps:
                 step = self._hand_over(step)
                 break
         self._changed()
+        if self.ranks.count != before:
+            self.ranks.pause_s = time.monotonic() - since_s
         print(f"training: goes on with step {step + 1} on {in_gpus(self.ranks.count)}, after {before}", flush=True)
         return step
 

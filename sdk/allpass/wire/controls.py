@@ -39,9 +39,13 @@ class PauseRequest(Request):
 
 
 class ResizeRequest(Request):
-    """How many GPUs the job is to have from now on, wherever it is."""
+    """How many GPUs, or machines with the GPUs that it has on each, the job is to have from now on, wherever it is. One
+    of the two."""
 
-    gpus: Whole = Field(ge=1, le=64, description="a training that runs has at most 8, those of one machine")
+    gpus: Whole | None = Field(
+        None, ge=1, le=64, description="on each machine; a training that runs has at most 8, those of one machine"
+    )
+    nodes: Whole | None = Field(None, ge=1, le=64, description="machines that it runs on at once")
 
 
 class Sentence(Response):

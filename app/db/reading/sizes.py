@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, LateralFromClause, func, literal, select, true, tuple_
+from sqlalchemy import ColumnElement, func, literal, select, true, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql.selectable import LateralFromClause
 
 from app.core.model.money import Money
 from app.core.size_history import HeldSize, SizeReason, Wish

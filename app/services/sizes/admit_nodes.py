@@ -88,10 +88,12 @@ def check_work(job: SpreadJob, cut: StepCut | None, nodes: int) -> None:
             raise _of_nodes(job.job_id, nodes, str(error)) from None
     recipe = _recipe(job, cut)
     problems = [] if recipe is None else problems_of(template, recipe)
-    if problems:
-        raise _of_nodes(
-            job.job_id, nodes, f"{problems[0].message}; {problems[0].hint}" if problems[0].hint else problems[0].message
-        )
+    if recipe is None or not problems:
+        return
+    fewer = (template.model_copy(update={"nodes": number}) for number in range(nodes - 1, 0, -1))
+    most = next((one.nodes for one in fewer if not problems_of(one, recipe)), None)
+    instead = "" if most is None else f"; it can be on {most}"
+    raise _of_nodes(job.job_id, nodes, f"{problems[0].message}{instead}")
 
 
 def _recipe(job: SpreadJob, cut: StepCut | None) -> Recipe | None:

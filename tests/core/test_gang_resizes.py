@@ -28,8 +28,8 @@ HOSTS = (of_host("h3"), of_host("h4"))
 
 def wants(nodes: int | None, has: int = 2, **changes: Any) -> JobView:
     """It trains on two machines, and its owner wants it on another number."""
-    asks = Resources(nodes=has, nodes_wanted=nodes)
-    return job("job_g", **({"resources": asks, "state": JobState.RUNNING} | changes))
+    given: dict[str, Any] = {"resources": Resources(nodes=has, nodes_wanted=nodes), "state": JobState.RUNNING}
+    return job("job_g", **(given | changes))
 
 
 def busy(name: str) -> NodeView:

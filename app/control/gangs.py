@@ -15,16 +15,8 @@ from app.control.observe import Observation
 from app.control.rank_hosts import host_order
 from app.control.vacating import longest_ms
 from app.core.gang_offers import EmptyPool, LackingGang
-from app.core.gangs import (
-    RESERVE_AFTER_MS,
-    Claim,
-    ComingTogether,
-    GatheredGangs,
-    gather,
-    is_gang,
-    wants_more,
-    without_gangs,
-)
+from app.core.gang_wishes import concerns_gangs, wants_more
+from app.core.gangs import RESERVE_AFTER_MS, Claim, ComingTogether, GatheredGangs, gather, without_gangs
 from app.core.model.health import Chore
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import Tier
@@ -68,7 +60,7 @@ class GangPlacer:
         """The world without jobs on several machines, and without what is theirs. What fails of it is this chore's
         alone: then they wait, and no policy sees them either. `asides`: what others leave for some of them."""
         self.wake_at_ms, self.kept_hosts, self.lacking = None, {}, ()
-        gangs = [job for job in seen.snapshot.jobs if is_gang(job)]
+        gangs = [job for job in seen.snapshot.jobs if concerns_gangs(job)]
         waiting = {job.job_id for job in gangs if job.state in PLACEABLE_JOB_STATES}
         training = {job.job_id for job in gangs} - waiting
         self._rests = {job_id: rest for job_id, rest in self._rests.items() if job_id in waiting}
@@ -93,7 +85,7 @@ class GangPlacer:
             pools = await _empty_pools(connection, snapshot.now_ms) if _any_waits_long(gangs, snapshot.now_ms) else []
             chooses = bool(waiting) or any(run.tier is not Tier.OWN for run in snapshot.runs)
             together = await self._coming_together(connection, snapshot.now_ms) if len(waiting) < len(gangs) else []
-            chooses = chooses or bool(together)
+            chooses = chooses or bool(together) or any(map(wants_more, gangs))
             domains = domains_of(await racks_and_switches(connection)) if chooses else {}
         known = partial(
             gather,

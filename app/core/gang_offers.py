@@ -163,6 +163,11 @@ class GangMarket:
         taken = choose(self._rule_for(job), free, {}, number, job.most_under_one.by_level) or {}
         return [node for switch in sorted(taken) for node in by_switch[switch][: taken[switch]]]
 
+    def reaches(self, node_id: str) -> bool:
+        """Whether the machine reaches others of its site."""
+        node = self._nodes[node_id]
+        return (node.provider, node.tier) in self._networked
+
     def is_useful(self, job: JobView, node: NodeView, joins: Collection[str]) -> bool:
         return node.state is NodeState.READY and node.node_id in joins and has_room(job, node)
 

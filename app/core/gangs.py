@@ -21,6 +21,7 @@ from app.core import queue
 from app.core.gang_moves import Stay, hourly
 from app.core.gang_offers import COMING, EmptyPool, GangMarket, GangNode, LackingGang
 from app.core.gang_sites import GangRental, Site, site_of
+from app.core.gang_wishes import as_wanted, is_gang, wants_more, with_single_ones
 from app.core.host_ranking import HostOrder
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import NodeState
@@ -79,25 +80,6 @@ class GatheredGangs:
     wake_at_ms: int | None = None
 
 
-def is_gang(job: JobView) -> bool:
-    """Whether the job runs on several machines at once."""
-    return job.resources.nodes > 1
-
-
-def wants_more(job: JobView) -> bool:
-    """Whether its owner wants it on more machines than it began on."""
-    wanted = job.resources.nodes_wanted
-    return wanted is not None and wanted > job.resources.nodes
-
-
-def as_wanted(job: JobView) -> JobView:
-    """As it is to be once it has as many machines as its owner wants."""
-    wanted = job.resources.nodes_wanted
-    if wanted is None:
-        return job
-    return replace(job, resources=replace(job.resources, nodes=wanted, nodes_wanted=None))
-
-
 def gather(
     snapshot: Snapshot,
     rented: Sequence[GangNode],
@@ -120,12 +102,14 @@ def gather(
     which order hosts come that are alike otherwise; None: those with the fewest GPUs left first. `together`: jobs that
     come together on machines which were rented for that."""
     held = {job_id for run in snapshot.runs for job_id in run.job_ids}
-    snapshot = _with_single_ones(snapshot, {*held, *(one.job_id for one in rented)})
+    snapshot = with_single_ones(snapshot, {*held, *(one.job_id for one in rented)})
     gangs = [job for job in snapshot.jobs if is_gang(job)]
-    if not gangs:
+    single = [job for job in snapshot.jobs if wants_more(job) and not is_gang(job)]
+    if not gangs and not single:
         return GatheredGangs(snapshot)
     gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms, domains or {}, asides, rule, order)
     gathering.together = {one.job_id: one for one in together}
+    gangs += [job for job in single if gathering.is_about_to_grow(job, is_held=job.job_id in held)]
     waiting = [job for job in gangs if job.job_id not in held and job.state in PLACEABLE_JOB_STATES and not job.leaving]
     waiting.sort(key=queue.edf_key)
     for job in waiting[:MOST_PLACED]:
@@ -133,20 +117,9 @@ def gather(
     for job in waiting[MOST_PLACED:]:
         gathering.let_wait(job)
     if config is not None:
-        for job in sorted((job for job in gangs if job.job_id in held), key=queue.edf_key):
+        for job in sorted((job for job in gangs if job.job_id in held and is_gang(job)), key=queue.edf_key):
             gathering.stay(job, config)
     return gathering.result({job.job_id for job in gangs})
-
-
-def _with_single_ones(snapshot: Snapshot, have_machines: Collection[str]) -> Snapshot:
-    """A job that is to go on on one machine, and has none any more, is a job like any other."""
-    if all(job.resources.nodes_wanted != 1 for job in snapshot.jobs):
-        return snapshot
-    jobs = (
-        as_wanted(job) if job.resources.nodes_wanted == 1 and job.job_id not in have_machines else job
-        for job in snapshot.jobs
-    )
-    return replace(snapshot, jobs=tuple(jobs))
 
 
 def without_gangs(snapshot: Snapshot) -> Snapshot:
@@ -309,6 +282,45 @@ class _Gathering:
             versions = tuple(sorted([*versions_of(job), (lead.run_id, lead.row_version)]))
             self._claims.append(Demote(job.job_id, lead.run_id, f"comes together: {wanted.why}", versions))
         return True
+
+    def is_about_to_grow(self, job: JobView, *, is_held: bool) -> bool:
+        """Of a job on one machine that is to have several: whether it is no policy's for now, as machines are rented
+        for it. Its own goes on to be one of them, so it has to have been rented for it, and to be its alone."""
+        its = self._rented.get(job.job_id, [])
+        if not is_held:
+            return job.state in PLACEABLE_JOB_STATES and any(self._market.reaches(one.node_id) for one in its)
+        here = [one for one in its if one.node_id in self._runs]
+        why = self._why_not_from_here(job, here)
+        if why is not None:
+            self._fewer[job.job_id] = why
+            return False
+        (one,) = here
+        if job.state is not JobState.RUNNING and not job.leaving:
+            at = site_of(self._nodes[one.node_id])
+            beside = {other.node_id for other in its if other is not one and self._may_come(other, at)}
+            self._kept |= beside
+            return bool(beside)
+        had = len(self._claims)
+        self._grows(job, self._runs[one.node_id], its, [self._nodes[one.node_id]])
+        rents = any(not isinstance(claim, Release) for claim in self._claims[had:])
+        return rents or any(other.node_id in self._kept for other in its)
+
+    def _why_not_from_here(self, job: JobView, here: Sequence[GangNode]) -> str | None:
+        """Why the machine that it trains on cannot be one of several."""
+        by_hand = "to begin on others, pause it and resume it"
+        its = [run for run in self._seen.runs if job.job_id in run.job_ids]
+        if len(its) != 1:
+            return "it is on its way to another machine"
+        if not self._market.reaches(its[0].node_id):
+            return f"machines like its own do not reach each other; {by_hand}"
+        if sum(run.node_id == its[0].node_id for run in self._seen.runs) != 1 or self._is_merged(job):
+            return f"it shares its machine with another job; {by_hand}"
+        if [one.node_id for one in here] != [its[0].node_id]:
+            return f"its machine was rented for another job; {by_hand}"
+        return None if here[0].joins else f"the agent of its machine is of an earlier release; {by_hand}"
+
+    def _is_merged(self, job: JobView) -> bool:
+        return any(job.job_id in (merge.lead_id, merge.companion_id) for merge in self._seen.merges)
 
     def _grows(self, job: JobView, lead: RunView, its: Sequence[GangNode], here: Sequence[NodeView]) -> bool:
         """Whether it is to have more machines. Those that it lacks are rented where it is, all or none, and are its

@@ -24,7 +24,7 @@ from app.services.sizes.resize_nodes import resize_nodes
 from tests.control.dying import DyingDatabase, KilledError
 from tests.control.test_gangs import MEETING, Gang, one_at_once
 from tests.control.world import World
-from tests.seeds import new_id, seed_app
+from tests.seeds import new_id, seed_app, seed_run
 
 RECIPE = {"model": "acme/tiny", "batch_size": 8, "micro_batch": 1}
 
@@ -81,7 +81,7 @@ class Resizer(Gang):
 
     async def arrives(self) -> None:
         """On the machines that it was given."""
-        ranks = [run.node_rank for run in await self.runs()]
+        ranks = [run.node_rank or 0 for run in await self.runs()]
         for rank in ranks:
             await self.say(rank, "prepared", meeting=MEETING if rank == 0 else None)
         for rank in ranks:
@@ -393,17 +393,80 @@ async def test_a_job_of_one_machine_that_waits_asks_for_several(world: World) ->
     await world.check_invariants()
 
 
+@pytest.fixture
+async def single(world: World) -> Resizer:
+    made = Resizer(world, nodes=1)
+    await made.trains()
+    return made
+
+
+async def test_from_one_to_several_its_own_machine_stays_one_of_them(single: Resizer) -> None:
+    world = single.world
+    await single.resize(3)
+    await world.decide()
+    new = await single.beside()
+    assert len(new) == 2 and await single.state() == "running"
+    await single.boot_them()
+    await world.decide()
+    assert await single.state() == "checkpointing"
+    await world.decide()
+    assert await single.beside() == new, "they are its own while it saves"
+    await single.leaves()
+    await world.decide()
+    assert sorted(await single.begun_on()) == sorted([*single.here, *new])
+    assert await single.asks() == (3, None)
+    job = await world.job(single.job_id)
+    assert (job.state, job.moves, job.faults) == ("starting", 1, 0)
+    await single.arrives()
+    await single.later(600_000)
+    await world.decide()
+    await world.work()
+    assert len(await single.nodes()) == 3
+    await world.check_invariants()
+
+
+async def test_where_one_that_it_was_to_have_is_lost_it_goes_on_on_its_own(single: Resizer) -> None:
+    world = single.world
+    await single.resize(2)
+    await world.decide()
+    await single.boot_them()
+    await world.decide()
+    await single.loses((await single.beside())[0])
+    await single.leaves()
+    await world.decide()
+    (run,) = await single.runs()
+    assert ([run.node_id], run.node_rank, await single.asks()) == (single.here, None, (1, 2))
+    await single.arrives()
+    world.cloud.on_offer = []
+    await single.later(1_200_000)
+    await world.decide()
+    assert await single.state() == "running"
+    assert "it lacks 1 more machine" in (await single.events("resize_waits"))[-1]
+    await world.check_invariants()
+
+
+async def test_beside_another_job_it_stays_on_one(single: Resizer) -> None:
+    """Which a policy may then take off that machine, as ever."""
+    world = single.world
+    (node_id,) = single.here
+    other = await world.submit(state="running", epoch=1)
+    async with world.database.transaction() as connection:
+        await connection.execute(t.nodes.update().where(t.nodes.c.id == node_id).values(gpu_count=2))
+        await seed_run(connection, world.project_id, other, node_id, epoch=1, state="running", gpu_indices=[1])
+    await single.resize(2)
+    await world.decide()
+    assert await single.nodes() == [node_id]
+    (told,) = await single.events("resize_waits")
+    assert "it shares its machine with another job" in told
+
+
 async def test_who_may_not(world: World) -> None:
     gang = Resizer(world)
     await gang.trains("train.py")
     error = await gang.refused(3)
     assert error.error_code == "not_elastic" and "pause the job, resize it and resume it" in str(error)
-    single = Resizer(world, nodes=1)
-    await single.trains()
-    error = await single.refused(2)
-    assert error.error_code == "not_elastic" and "runs on one machine" in str(error)
-    single.job_id = new_id("job")
-    await single.refused(2, NotFound)
+    gang.job_id = new_id("job")
+    await gang.refused(2, NotFound)
 
 
 async def test_code_that_has_not_said_that_it_stops_together(world: World) -> None:
@@ -498,10 +561,13 @@ async def test_how_many_it_had_and_what_each_cost(gang: Resizer) -> None:
     assert by_size["2"] >= 2 * 3_600_000 and by_size["3"] >= 3 * 3_600_000
 
 
-@pytest.mark.parametrize("nodes", [3, 1])
-async def test_a_server_that_dies_at_any_statement_resizes_once(gang: Resizer, database_url: str, nodes: int) -> None:
+@pytest.mark.parametrize(("has", "nodes"), [(2, 3), (2, 1), (1, 3)])
+async def test_a_server_that_dies_at_any_statement_resizes_once(
+    world: World, database_url: str, has: int, nodes: int
+) -> None:
     """Whenever it died, all that it lacks is rented or nothing, there is one set of runs, and in the end one move."""
-    world, died, lifetime = gang.world, 0, 0
+    gang, died, lifetime = Resizer(world, nodes=has), 0, 0
+    await gang.trains()
     alive = world.seen_by_control
     await gang.resize(nodes)
     engine = make_engine(database_url, pool_size=4, timeout_s=10.0)
@@ -515,7 +581,7 @@ async def test_a_server_that_dies_at_any_statement_resizes_once(gang: Resizer, d
                 await world.decide()
             except KilledError:
                 died += 1
-                assert len(await gang.nodes()) in (2, max(2, nodes)) and len(await gang.runs()) in (0, 2, nodes)
+                assert len(await gang.nodes()) in (has, max(has, nodes)) and len(await gang.runs()) in (0, has, nodes)
                 await world.check_invariants()
             world.seen_by_control = alive
             await world.restart()

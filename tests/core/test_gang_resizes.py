@@ -197,6 +197,54 @@ def test_how_far_apart_it_is_to_be_holds_for_all_of_them() -> None:
     assert rented(gathered) == [] and "how far apart" in gathered.fewer["job_g"]
 
 
+def single(
+    job_view: JobView, *beside: NodeView, its: tuple[GangNode, ...] = (HERE[0], *NEXT), **seen_: Any
+) -> GatheredGangs:
+    """While it trains on one machine."""
+    given: dict[str, Any] = {"runs": (run("run_1", "job_g", "node_1"),), "offers": HOSTS} | seen_
+    world = seen(jobs=(job_view,), nodes=(busy("node_1"), *beside), **given)
+    return gather(world, its, config=MOVES)
+
+
+def test_from_one_machine_to_several_and_no_policy_sees_it_meanwhile() -> None:
+    alone = wants(3, has=1)
+    gathered = single(alone)
+    assert rented(gathered) == ["h3-1", "h4-1"]
+    assert gathered.snapshot.jobs == gathered.snapshot.nodes == gathered.snapshot.runs == ()
+    coming = single(alone, machine("node_3"), machine("node_4", state=NodeState.BOOTING), offers=())
+    assert coming.claims == () and coming.snapshot.jobs == coming.snapshot.nodes == ()
+    (claim,) = single(alone, machine("node_3"), machine("node_4"), offers=()).claims
+    assert isinstance(claim, Demote)
+    leaves = single(replace(alone, state=JobState.CHECKPOINTING), machine("node_3"), machine("node_4"))
+    assert leaves.claims == () and leaves.snapshot.nodes == ()
+    ready = [machine(f"node_{number}") for number in (1, 3, 4)]
+    assert begins_on(waits(alone, *ready)) == ["node_1", "node_3", "node_4"]
+    assert begins_on(waits(alone, *ready[:2])) == ["node_1"], "not all are there any more"
+
+
+def test_where_it_cannot_have_them_it_is_a_job_like_any_other() -> None:
+    alone = wants(3, has=1)
+    gathered = single(alone, offers=HOSTS[:1])
+    assert gathered.snapshot.jobs == (alone,) and len(gathered.snapshot.runs) == len(gathered.snapshot.nodes) == 1
+    assert "it lacks 2 more machines" in gathered.fewer["job_g"]
+    assert waits(alone).snapshot.jobs == (replace(alone, state=JobState.WAITING),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"its": ()}, "rented for another job"),
+        ({"its": (replace(HERE[0], joins=False),)}, "of an earlier release"),
+        ({"runs": (run("run_1", "job_g", "node_1"), run("run_9", "job_b", "node_1"))}, "shares its machine"),
+        ({"runs": (run("run_1", "job_g", "node_1"), run("run_9", "job_g", "node_9"))}, "on its way"),
+    ],
+)
+def test_its_own_machine_has_to_be_one_that_can_be_one_of_several(changes: dict[str, Any], why: str) -> None:
+    gathered = single(wants(3, has=1), **changes)
+    assert gathered.claims == () and why in gathered.fewer["job_g"]
+    assert len(gathered.snapshot.jobs) == 1
+
+
 _STATES = (NodeState.READY, NodeState.BOOTING, NodeState.REQUESTED, NodeState.UNREACHABLE, NodeState.DRAINING)
 
 

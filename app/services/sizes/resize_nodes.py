@@ -120,12 +120,9 @@ async def _check_running(
             f"is known of the built-in fine-tuning alone. For code of your own {_BY_HAND}",
             code=NOT_ELASTIC,
         )
-    if has == 1:
-        raise Conflict(
-            f"{job_id} runs on one machine, and goes from there to several only when it begins: {_BY_HAND}",
-            code=NOT_ELASTIC,
-        )
-    if not run.stops_together:
+    if await open_merge_of(connection, job_id) is not None:
+        raise Conflict(f"{job_id} is trained with another job, on one machine: try again when they have parted")
+    if has > 1 and not run.stops_together:
         raise Conflict(
             f"{job_id} cannot change its machines now: its code has not said that all of them stop after one step; try "
             "again when it trains",

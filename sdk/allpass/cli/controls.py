@@ -60,7 +60,7 @@ def resume(job_ids: JobIds, as_json: AsArray = False) -> None:
 def resize(
     job_id: JobId,
     gpus: Annotated[
-        int | None, typer.Argument(metavar="[GPUS]", help="How many it is to have from now on.", min=1, max=64)
+        int | None, typer.Argument(metavar="GPUS", help="How many it is to have from now on.", min=1, max=64)
     ] = None,
     nodes: Annotated[
         int | None, typer.Option("--nodes", help="On how many machines it is to run from now on.", min=1, max=64)

@@ -5,10 +5,13 @@ which decides when that is."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 from app.core.model.snapshot import JobView, Snapshot
+
+WANTED = "nodes_wanted"  # of a job's stored resources
 
 
 def is_gang(job: JobView) -> bool:
@@ -44,3 +47,15 @@ def with_single_ones(snapshot: Snapshot, have_machines: Collection[str]) -> Snap
         for job in snapshot.jobs
     )
     return replace(snapshot, jobs=tuple(jobs))
+
+
+def with_nodes(asks: Mapping[str, Any], nodes: int) -> dict[str, Any]:
+    """Stored resources, of so many machines and with no wish for others."""
+    plain = {name: value for name, value in asks.items() if name not in ("nodes", WANTED)}
+    return plain | ({"nodes": nodes} if nodes > 1 else {})
+
+
+def asks_as_wanted(asks: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Stored resources of a job that has no machines any more; None where it wants no other number of them."""
+    wanted = asks.get(WANTED)
+    return with_nodes(asks, wanted) if type(wanted) is int else None

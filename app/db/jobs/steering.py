@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.foreign import read_as
@@ -63,15 +63,9 @@ async def change_job(connection: AsyncConnection, job_id: str, columns: Mapping[
     await notify.job(connection, job_id)
 
 
-async def ask_for_wanted_nodes(connection: AsyncConnection, job_id: str) -> None:
-    """A locked job that has no machines, and was to go on with another number of them, asks for these."""
-    asks = jobs.c.resources
-    wanted = func.jsonb_build_object("nodes", asks["nodes_wanted"])
-    await connection.execute(
-        update(jobs)
-        .where(jobs.c.id == job_id, func.jsonb_typeof(asks["nodes_wanted"]) == "number")
-        .values(resources=asks.op("-")("nodes_wanted").concat(wanted))
-    )
+async def read_asks(connection: AsyncConnection, job_id: str) -> Mapping[str, Any]:
+    """What a locked job asks for, as its row has it."""
+    return dict((await connection.execute(select(jobs.c.resources).where(jobs.c.id == job_id))).scalar_one())
 
 
 def _standing(row: Mapping[Any, Any]) -> JobStanding:

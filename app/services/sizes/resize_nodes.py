@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from app.core.gang_wishes import WANTED, with_nodes
 from app.core.model.job import PLACEABLE_JOB_STATES, TERMINAL_JOB_STATES, JobState
 from app.core.model.money import Money
 from app.core.model.run import RunState
@@ -27,7 +28,6 @@ from app.services.jobs.pause_job import WOULD_LOSE_STEPS
 from app.services.moves.ask_to_save import ask_to_save
 from app.services.sizes.admit_nodes import AdmittedNodes, check_work, is_recipe, needs_of
 from app.services.sizes.resize_job import NOT_ELASTIC
-from app.services.sizes.settle_nodes import WANTED, with_nodes
 
 RESIZE_ASKED, RESIZE_WAITS = "resize_asked", "resize_waits"
 _BY_HAND = "pause the job, resize it and resume it"

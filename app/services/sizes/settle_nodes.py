@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from app.core.gang_wishes import WANTED, with_nodes
 from app.db.reading.sizes import MACHINES_CHANGED
 from app.db.transitions import Event
-
-WANTED = "nodes_wanted"  # of a job's stored resources
 
 
 def may_begin_on(resources: Mapping[str, Any]) -> frozenset[int]:
@@ -27,12 +26,6 @@ def begun_on(resources: Mapping[str, Any], count: int, run_id: str) -> tuple[Map
     machines = "1 machine" if count == 1 else f"{count} machines"
     data = {"run_id": run_id, "nodes": count, "nodes_before": before}
     return asks, Event(MACHINES_CHANGED, f"begins on {machines}, after {before}, as its owner wants", data)
-
-
-def with_nodes(resources: Mapping[str, Any], nodes: int) -> dict[str, Any]:
-    """The same of so many machines, and of no other number."""
-    plain = {name: value for name, value in resources.items() if name not in ("nodes", WANTED)}
-    return plain | ({"nodes": nodes} if nodes > 1 else {})
 
 
 def _number(resources: Mapping[str, Any], name: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from allpass.recipe.packing import SCRIPT_NAME
 from app.core.model.money import Money
 from app.db import tables as t
+from app.db.defragmentation.defragmentations import coming_together
 from app.db.engine import make_engine
 from app.db.jobs.reads import find_job
 from app.db.money.usage import Grouping, sum_usage
@@ -22,6 +24,7 @@ from app.services.reading.list_sizes import list_sizes
 from app.services.sizes.admit_nodes import AdmittedNodes
 from app.services.sizes.resize_nodes import resize_nodes
 from tests.control.dying import DyingDatabase, KilledError
+from tests.control.test_coming_together import SpreadGang
 from tests.control.test_gangs import MEETING, Gang, one_at_once
 from tests.control.world import World
 from tests.seeds import new_id, seed_app, seed_run
@@ -533,6 +536,49 @@ async def test_while_it_is_started_or_leaves_it_is_tried_again_later(gang: Resiz
     await gang.leaves()
     await gang.world.decide()
     assert "is being started" in str(await gang.refused(2))
+
+
+async def on_hosts(world: World, folder: Path) -> SpreadGang:
+    """On a host under leaf-1 and one under leaf-2 of a pool; a third one, under leaf-1, is free."""
+    async with world.database.transaction() as connection:
+        world.app = await seed_app(connection, world.project_id, entrypoint=SCRIPT_NAME)
+    made = SpreadGang(world, folder)
+    await made.spread(template={"nodes": 2, "gpu": {"count": 4}}, parameters={**RECIPE, "batch_size": 16})
+    return made
+
+
+async def test_of_a_pool_it_has_the_host_that_is_closest(world: World, tmp_path: Path) -> None:
+    made = await on_hosts(world, tmp_path)
+    await made.hosts.machine("9", labels={"switch": "leaf-3"})
+    await made.all_are_heard()
+    async with world.database.transaction() as connection:
+        asked = AdmittedNodes(3)
+        await resize_nodes(connection, world.project_id, made.job_id, asked, now_ms=world.clock.now_ms())
+    await made.decides()
+    assert await made.has() == "abc"
+
+
+async def test_while_it_comes_together_it_is_not_resized(world: World, tmp_path: Path) -> None:
+    made = await on_hosts(world, tmp_path)
+    await made.is_asked()
+    async with world.database.transaction() as connection:
+        with pytest.raises(Conflict, match="on its way"):
+            asked = AdmittedNodes(3)
+            await resize_nodes(connection, world.project_id, made.job_id, asked, now_ms=world.clock.now_ms())
+
+
+async def test_one_that_is_to_be_resized_does_not_come_together(world: World, tmp_path: Path) -> None:
+    """Two plans for one job would each rent machines for it."""
+    made = await on_hosts(world, tmp_path)
+    async with world.database.transaction() as connection:
+        asked = AdmittedNodes(4)
+        await resize_nodes(connection, world.project_id, made.job_id, asked, now_ms=world.clock.now_ms())
+    await made.hosts.asks()
+    for _ in range(3):
+        await made.round()
+    assert await made.has() == "ab" and await made.on() == "ab"
+    async with world.database.transaction() as connection:
+        assert await coming_together(connection, since_ms=0) == []
 
 
 async def test_how_many_it_had_and_what_each_cost(gang: Resizer) -> None:

@@ -109,7 +109,7 @@ def gather(
         return GatheredGangs(snapshot)
     gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms, domains or {}, asides, rule, order)
     gathering.together = {one.job_id: one for one in together}
-    gangs += [job for job in single if gathering.is_about_to_grow(job, is_held=job.job_id in held)]
+    gangs += [job for job in single if job.job_id not in held and gathering.has_machines(job)]
     waiting = [job for job in gangs if job.job_id not in held and job.state in PLACEABLE_JOB_STATES and not job.leaving]
     waiting.sort(key=queue.edf_key)
     for job in waiting[:MOST_PLACED]:
@@ -117,8 +117,10 @@ def gather(
     for job in waiting[MOST_PLACED:]:
         gathering.let_wait(job)
     if config is not None:
-        for job in sorted((job for job in gangs if job.job_id in held and is_gang(job)), key=queue.edf_key):
+        for job in sorted((job for job in gangs if job.job_id in held), key=queue.edf_key):
             gathering.stay(job, config)
+        alone = sorted((job for job in single if job.job_id in held), key=queue.edf_key)
+        gangs += [job for job in alone if gathering.is_about_to_grow(job)]
     return gathering.result({job.job_id for job in gangs})
 
 
@@ -283,12 +285,14 @@ class _Gathering:
             self._claims.append(Demote(job.job_id, lead.run_id, f"comes together: {wanted.why}", versions))
         return True
 
-    def is_about_to_grow(self, job: JobView, *, is_held: bool) -> bool:
+    def has_machines(self, job: JobView) -> bool:
+        """Of one that has left the only machine that it had: whether there are some that it may begin on together."""
+        return any(self._market.reaches(one.node_id) for one in self._rented.get(job.job_id, []))
+
+    def is_about_to_grow(self, job: JobView) -> bool:
         """Of a job on one machine that is to have several: whether it is no policy's for now, as machines are rented
         for it. Its own goes on to be one of them, so it has to have been rented for it, and to be its alone."""
         its = self._rented.get(job.job_id, [])
-        if not is_held:
-            return job.state in PLACEABLE_JOB_STATES and any(self._market.reaches(one.node_id) for one in its)
         here = [one for one in its if one.node_id in self._runs]
         why = self._why_not_from_here(job, here)
         if why is not None:

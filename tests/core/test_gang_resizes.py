@@ -230,6 +230,18 @@ def test_where_it_cannot_have_them_it_is_a_job_like_any_other() -> None:
     assert waits(alone).snapshot.jobs == (replace(alone, state=JobState.WAITING),)
 
 
+@pytest.mark.parametrize("has", [1, 2])
+def test_whoever_waits_comes_first(has: int) -> None:
+    """Also after a job that is due earlier, and only wants more."""
+    waiting = job("job_w", resources=Resources(nodes=2), deadline_ms=NOW_MS + 10_000_000)
+    wanting = wants(has + 2, has=has, deadline_ms=NOW_MS + 1_000)
+    runs = tuple(run(f"run_{number}", "job_g", f"node_{number}") for number in range(1, has + 1))
+    nodes = tuple(busy(f"node_{number}") for number in range(1, has + 1))
+    gathered = gather(seen(jobs=(wanting, waiting), runs=runs, nodes=nodes, offers=HOSTS), HERE, config=MOVES)
+    (claim,) = gathered.claims
+    assert isinstance(claim, ProvisionGang) and claim.job_id == "job_w"
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SWEPT = {
     "tests/crashes/test_move_deaths.py": (4, 15),
     "tests/e2e/test_gang_moves.py": (1, 2),
+    "tests/e2e/test_gang_resizes.py": (1, 2),
     "tests/e2e/test_kill.py": (4, 10),
     "tests/e2e/test_moves.py": (4, 11),
     "tests/e2e/test_slurm.py": (5, 6),

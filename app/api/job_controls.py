@@ -20,11 +20,15 @@ from app.core.explaining import JobExplanation
 from app.core.explaining.facts import Remark
 from app.db.decisions.snapshots import freeze
 from app.db.jobs.reads import JobRow
+from app.errors import InvalidInput
 from app.services.jobs.pause_job import pause_job
 from app.services.jobs.resume_job import resume_job
+from app.services.jobs.submit_jobs import JobSubmitter
 from app.services.jobs.update_job import update_job
 from app.services.reading.explain_job import explain_job
+from app.services.sizes.admit_nodes import admit_nodes
 from app.services.sizes.resize_job import resize_job
+from app.services.sizes.resize_nodes import resize_nodes
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 ContextOf = Annotated[ApiContext, Depends(context_of)]
@@ -78,7 +82,11 @@ async def resume(
 
 
 @router.post(
-    "/resize", operation_id="resize_job", summary="Change a job's number of GPUs", response_model=Job, responses=_WRITE
+    "/resize",
+    operation_id="resize_job",
+    summary="Change a job's number of GPUs, or of machines",
+    response_model=Job,
+    responses=_WRITE,
 )
 async def resize(
     job_id: JobId,
@@ -93,14 +101,29 @@ async def resize(
     at once; what it leaves is free when it has left it (the events `resize_asked` and `gpus_changed`). A job that does
     not run begins with so many.
 
+    With `nodes` in the place of `gpus` it goes on on so many machines. Those that it lacks are rented, all or none,
+    while it trains on (`node_rented`); once all are ready it saves, leaves, and begins on all of them at that step
+    (`machines_changed`). Where they cannot be had it trains on as it is (`resize_waits`) and tries again, until as many
+    as it has are asked for. To have fewer it leaves at once, and goes on with some of its own.
+
     A conflict for a job that is over, moving, or about to change its GPUs already; as `not_elastic` for one whose code
-    keeps the GPUs that it began with; and as `no_room` where its machine has not so many that are free.
+    keeps the GPUs or machines that it began with; and as `no_room` where its machine has not so many that are free.
     """
     known_id(job_id, "job", "job")
     now_ms = context.clock.now_ms()
+    gpus, nodes, project_id = body.gpus, body.nodes, caller.project_id
+    admitted = None
+    if nodes is not None and gpus is None:
+        submitter: JobSubmitter = request.app.state.submitter
+        admitted = await admit_nodes(context.database, submitter.memory, project_id, job_id, nodes)
 
     async def act(write: Write) -> Job:
-        await resize_job(write.connection, context.ids, caller.project_id, job_id, body.gpus, now_ms=now_ms)
+        if admitted is not None:
+            await resize_nodes(write.connection, project_id, job_id, admitted, now_ms=now_ms)
+        elif gpus is not None and nodes is None:
+            await resize_job(write.connection, context.ids, project_id, job_id, gpus, now_ms=now_ms)
+        else:
+            raise InvalidInput("gpus: say how many GPUs, or nodes, how many machines: one of the two", param="gpus")
         return await read_job(write.connection, caller.project_id, job_id, now_ms=now_ms)
 
     return await answer_once(context, request, act, object_id=job_id)

@@ -56,10 +56,12 @@ def begin_run(
 
 def begin_gang(ids: IdSource, job: PlacedJob, held: Sequence[Held], reason: str) -> Begun:
     """Of a job on several machines each has a run, with an epoch of its own. The one that leads holds the job's, which
-    is the last of them: what the others write never counts."""
+    is the last of them: what the others write never counts. On one machine it is the run of any job."""
     count = len(held)
     leader = replace(job, next_epoch=job.next_epoch + count - 1)
     first, told = _begin(ids, leader, held[0], reason, {"nodes": [one.node_id for one in held]})
+    if count == 1:
+        return Begun((first,), (told,))
     runs = [replace(first, node_rank=0)]
     for rank, one in enumerate(held[1:], start=1):
         member, _ = _begin(ids, replace(job, next_epoch=job.next_epoch + rank - 1), one, reason, {})

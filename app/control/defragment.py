@@ -35,7 +35,7 @@ from app.core.defragmentation import (
     plan_for,
 )
 from app.core.defragmentation.execution import MOST_TRIES
-from app.core.gangs import is_gang
+from app.core.gang_wishes import is_gang
 from app.core.layout import Layout
 from app.core.model.health import Chore
 from app.core.model.job import PLACEABLE_JOB_STATES

@@ -8,16 +8,17 @@ from dataclasses import replace
 from functools import partial
 
 from app.control.context import ControlContext
-from app.control.each import each_by_itself, in_batches
+from app.control.each import each, each_by_itself, in_batches
 from app.control.enact import enact_apart
 from app.control.failed_actions import due, note_outcomes
 from app.control.observe import Observation
 from app.control.rank_hosts import host_order
 from app.control.vacating import longest_ms
 from app.core.gang_offers import EmptyPool, LackingGang
-from app.core.gangs import RESERVE_AFTER_MS, Claim, ComingTogether, GatheredGangs, gather, is_gang, without_gangs
+from app.core.gang_wishes import concerns_gangs, wants_more
+from app.core.gangs import RESERVE_AFTER_MS, Claim, ComingTogether, GatheredGangs, gather, without_gangs
 from app.core.model.health import Chore
-from app.core.model.job import PLACEABLE_JOB_STATES
+from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import Tier
 from app.core.model.plan import ProvisionGang, Waiting
 from app.core.model.pool import JOINED
@@ -34,6 +35,7 @@ from app.db.pools.switches import racks_and_switches
 from app.db.runs.members import gang_nodes
 from app.errors import Fenced, Unavailable
 from app.services.decisions.policy_settings import policy_config
+from app.services.sizes.resize_nodes import tell_fewer
 
 _AT_ONCE = 100
 _RESTS_MS = 60_000  # after not all machines could be had; longer each time in a row
@@ -49,6 +51,7 @@ class GangPlacer:
         self._config = policy_config(context.settings)
         self._rests: dict[str, tuple[int, int]] = {}  # by job: how often in a row, and until when it rests
         self._stays: dict[str, tuple[int, int]] = {}  # the same of those that train, and would have moved
+        self._fewer: dict[str, str] = {}  # why those that train do not have more machines, as they were told
         self.kept_hosts: Mapping[str, str] = {}  # for jobs that have waited long, by whose they are
         self.lacking: tuple[LackingGang, ...] = ()  # for which others could leave
         self.wake_at_ms: int | None = None
@@ -57,11 +60,12 @@ class GangPlacer:
         """The world without jobs on several machines, and without what is theirs. What fails of it is this chore's
         alone: then they wait, and no policy sees them either. `asides`: what others leave for some of them."""
         self.wake_at_ms, self.kept_hosts, self.lacking = None, {}, ()
-        gangs = [job for job in seen.snapshot.jobs if is_gang(job)]
+        gangs = [job for job in seen.snapshot.jobs if concerns_gangs(job)]
         waiting = {job.job_id for job in gangs if job.state in PLACEABLE_JOB_STATES}
         training = {job.job_id for job in gangs} - waiting
         self._rests = {job_id: rest for job_id, rest in self._rests.items() if job_id in waiting}
         self._stays = {job_id: rest for job_id, rest in self._stays.items() if job_id in training}
+        self._fewer = {job_id: why for job_id, why in self._fewer.items() if job_id in training}
         if not gangs:
             return seen
         found = await each_by_itself(
@@ -81,7 +85,7 @@ class GangPlacer:
             pools = await _empty_pools(connection, snapshot.now_ms) if _any_waits_long(gangs, snapshot.now_ms) else []
             chooses = bool(waiting) or any(run.tier is not Tier.OWN for run in snapshot.runs)
             together = await self._coming_together(connection, snapshot.now_ms) if len(waiting) < len(gangs) else []
-            chooses = chooses or bool(together)
+            chooses = chooses or bool(together) or any(map(wants_more, gangs))
             domains = domains_of(await racks_and_switches(connection)) if chooses else {}
         known = partial(
             gather,
@@ -105,10 +109,22 @@ class GangPlacer:
             self._stays[job_id] = self._stays.get(job_id, (0, 0))[0], snapshot.now_ms + rests_ms
         for job_id in {*gathered.given_up, *refused}:
             _let_rest(self._rests if job_id in waiting else self._stays, job_id, snapshot.now_ms)
+        await self._tell_fewer({**gathered.fewer, **refused}, gangs, snapshot.now_ms)
         why_not = {job_id: why for job_id, why in {**gathered.waiting, **refused}.items() if job_id in waiting}
         told = [Waiting(job_id, why) for job_id, why in sorted(why_not.items())]
         await in_batches(context, Chore.GANGS, told, set_wait_reasons, at_once=_AT_ONCE)
         return gathered.snapshot
+
+    async def _tell_fewer(self, fewer: Mapping[str, str], gangs: Sequence[JobView], now_ms: int) -> None:
+        """Those that train, and are to have more machines than they can have now. Once, as long as that is why."""
+        wanting = {job.job_id for job in gangs if wants_more(job) and job.state is JobState.RUNNING}
+        news = {job_id: why for job_id, why in fewer.items() if job_id in wanting and self._fewer.get(job_id) != why}
+
+        async def tell(connection: Connection, job_id: str) -> None:
+            await tell_fewer(connection, job_id, news[job_id], now_ms=now_ms)
+            self._fewer[job_id] = news[job_id]
+
+        await each(self._context, Chore.GANGS, sorted(news), tell)
 
     async def _coming_together(self, connection: Connection, now_ms: int) -> list[ComingTogether]:
         """Not where nobody carries on what was begun: then what was rented for it is let go."""

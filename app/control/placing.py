@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from app.control.begin_run import Held, begin_gang, begin_run
 from app.control.context import ControlContext
@@ -23,11 +24,13 @@ from app.core.model.run import RunPurpose
 from app.db.connection import Connection
 from app.db.decisions.enactment import PlacedJob, Places, attempt, jobs_to_place, places_on
 from app.db.decisions.placements import NewNode, NewRun, add_nodes, add_runs, occupy_nodes
+from app.db.jobs.steering import change_job
 from app.db.merging.merges import MergeRow, open_merges_of
 from app.db.transitions import Entry, Event, tell_jobs
 from app.errors import Fenced, Unavailable
 from app.services.kit.capability import Beginning
 from app.services.runs.capabilities import jobs_beside
+from app.services.sizes.settle_nodes import begun_on, may_begin_on
 
 Placement = Start | Assign | Provision | AssignGang | ProvisionGang
 
@@ -106,6 +109,7 @@ class Placing:
     _runs: list[NewRun] = field(default_factory=list)
     _told: list[Entry] = field(default_factory=list)
     _occupied: list[str] = field(default_factory=list)
+    _asks: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # what jobs ask for from now on
 
     @classmethod
     async def read(
@@ -155,6 +159,8 @@ class Placing:
         await add_runs(connection, self._runs, now_ms=self.now_ms)
         await occupy_nodes(connection, self._occupied)
         await tell_jobs(connection, self._told, now_ms=self.now_ms)
+        for job_id, asks in self._asks.items():
+            await change_job(connection, job_id, {"resources": asks})
 
     def _start(self, action: Start, layout: Layout | None) -> None:
         assert self.rentals is not None
@@ -192,6 +198,8 @@ class Placing:
     def _assign_gang(self, action: AssignGang, layout: Layout | None) -> None:
         """All of its machines, or none. How they share the work is the leading run's to say."""
         job = self._placeable(action.job_id)
+        if len(action.places) not in may_begin_on(job.resources):
+            raise MovedOnError(f"{job.job_id} is not to begin on {len(action.places)} machines any more")
         held = []
         for place in action.places:
             tier = free_place(place.node_id, self.places.get(place.node_id), place.gpu_indices)
@@ -202,10 +210,19 @@ class Placing:
         self.jobs[job.job_id] = replace(job, state=JobState.STARTING, next_epoch=last + 1)
         self._runs += begun.runs
         self._told += begun.told
+        self._settle_nodes(job, begun.runs)
         for place in action.places:
             places = self.places[place.node_id]
             self.places[place.node_id] = replace(places, taken=places.taken | set(place.gpu_indices))
             self._occupied.append(place.node_id)
+
+    def _settle_nodes(self, job: PlacedJob, runs: Sequence[NewRun]) -> None:
+        """What its row says is on how many machines it has begun."""
+        changed = begun_on(job.resources, len(runs), runs[0].run_id)
+        if changed is not None:
+            asks, event = changed
+            self._asks[job.job_id] = asks
+            self.tell(job.job_id, event)
 
     def _provision_gang(self, action: ProvisionGang) -> None:
         """Limits and budgets are asked for each, with those before it: where one may not be rented, none is."""
@@ -255,6 +272,8 @@ class Placing:
             self.jobs[run.job_id] = replace(placed, state=JobState.STARTING, next_epoch=run.epoch + 1)
         self._runs += begun.runs
         self._told += begun.told
+        for run in begun.runs:
+            self._settle_nodes(self.jobs[run.job_id], [run])
 
     def _rent(self, node: NewNode) -> None:
         assert self.rentals is not None

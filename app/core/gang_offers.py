@@ -18,6 +18,7 @@ from app.core.gang_sites import (
     domain_of,
     has_room,
     machines_in_words,
+    place_in_words,
     site_of,
     why_not_all,
 )
@@ -116,12 +117,20 @@ class GangMarket:
         offered = {site for site, offers in self.by_site.items() if any(self._suits(job, one) for one in offers)}
         return sorted(has or offered)
 
-    def completed(self, job: JobView, own: Sequence[GangNode], site: Site) -> GangRental | None:
-        """What is to be rented there so that the job has all; None where that is not to be had."""
+    def completed(
+        self, job: JobView, own: Sequence[GangNode], site: Site, trains_on: Collection[str] = frozenset()
+    ) -> GangRental | None:
+        """What is to be rented there so that the job has all; None where that is not to be had. `trains_on`: those of
+        its own that it uses, and will go on with."""
         here = [self._nodes[one.node_id] for one in own if site_of(self._nodes[one.node_id]) == site]
+        here.sort(key=lambda node: node.node_id not in trains_on)
         useful = {one.node_id for one in own if one.joins}
         seats = Seats(job.most_under_one.by_level)
-        able = (node for node in here if node.state in COMING or self.is_useful(job, node, useful))
+        able = (
+            node
+            for node in here
+            if node.node_id in trains_on or node.state in COMING or self.is_useful(job, node, useful)
+        )
         counts = [node for node in able if seats.take(self._domain_of(node))]
         missing = job.resources.nodes - len(counts)
         if missing > MOST_NODES:
@@ -154,6 +163,11 @@ class GangMarket:
         taken = choose(self._rule_for(job), free, {}, number, job.most_under_one.by_level) or {}
         return [node for switch in sorted(taken) for node in by_switch[switch][: taken[switch]]]
 
+    def reaches(self, node_id: str) -> bool:
+        """Whether the machine reaches others of its site."""
+        node = self._nodes[node_id]
+        return (node.provider, node.tier) in self._networked
+
     def is_useful(self, job: JobView, node: NodeView, joins: Collection[str]) -> bool:
         return node.state is NodeState.READY and node.node_id in joins and has_room(job, node)
 
@@ -178,6 +192,15 @@ class GangMarket:
         if len(hosts) < need.nodes or not self._may_pay(job, [fitting[host] for host in hosts], hourly):
             return set()
         return set(hosts)
+
+    def why_no_more(self, job: JobView, site: Site, missing: int) -> str:
+        """Why a job that trains there cannot have so many machines more."""
+        hosts = {one.host for one in self.by_site.get(site, ()) if self._suits(job, one)}
+        machines = "1 more machine" if missing == 1 else f"{missing} more machines"
+        lacks = f"it lacks {machines} with {job.resources.gpus_min} x {site[3]} at {place_in_words(site)}"
+        if "" in hosts or len(hosts) >= missing:
+            return f"{lacks}: they are there, and it may not have them now: its limits, or how far apart it is to be"
+        return f"{lacks}: {len(hosts) or 'none'} of them {'is' if len(hosts) == 1 else 'are'} free now"
 
     def lacks(self, job: JobView) -> LackingGang:
         its = frozenset(host for host, job_id in self.kept_hosts.items() if job_id == job.job_id)

@@ -8,6 +8,8 @@ they come to be free together: only where it could have all of them, and for one
 asked to leave for it (`app.core.evicting`) nobody else gets either.
 
 One that trains on rented machines goes to cheaper ones (`app.core.gang_moves`): after all that wait have been placed.
+One whose owner wants it on another number of machines (ADR 0131) goes on with those that it has and what it lacks, once
+all of these are ready; or, of fewer, with some of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from app.core import queue
 from app.core.gang_moves import Stay, hourly
 from app.core.gang_offers import COMING, EmptyPool, GangMarket, GangNode, LackingGang
 from app.core.gang_sites import GangRental, Site, site_of
+from app.core.gang_wishes import as_wanted, is_gang, wants_more, with_single_ones
 from app.core.host_ranking import HostOrder
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import NodeState
@@ -61,7 +64,8 @@ class GatheredGangs:
     """The world as it is for all other jobs, and what is to be done for those on several machines, in this order.
     `waiting`: why others of them wait. `given_up`: those that let go of machines, as not all could be had; one that
     trains stays where it is. `stays`: those that train, for which nothing cheaper was worth a move, with how many
-    offers were looked at for that: to look at many again soon would only take time.
+    offers were looked at for that: to look at many again soon would only take time. `fewer`: those that train and are
+    to have more machines, which cannot be had now, and why.
     `kept_hosts`: own hosts, as their offers name them, that are kept for one that has waited long, by whose they are.
     `lacking`: those for which others could leave. `wake_at_ms`: when to decide anew, though nothing happens."""
 
@@ -70,14 +74,10 @@ class GatheredGangs:
     waiting: Mapping[str, str] = field(default_factory=dict)
     given_up: frozenset[str] = frozenset()
     stays: Mapping[str, int] = field(default_factory=dict)
+    fewer: Mapping[str, str] = field(default_factory=dict)
     kept_hosts: Mapping[str, str] = field(default_factory=dict)
     lacking: tuple[LackingGang, ...] = ()
     wake_at_ms: int | None = None
-
-
-def is_gang(job: JobView) -> bool:
-    """Whether the job runs on several machines at once."""
-    return job.resources.nodes > 1
 
 
 def gather(
@@ -101,12 +101,15 @@ def gather(
     leave, or have left, for some of these jobs. `config`: what moves are weighed with; None: nobody moves. `order`: in
     which order hosts come that are alike otherwise; None: those with the fewest GPUs left first. `together`: jobs that
     come together on machines which were rented for that."""
+    held = {job_id for run in snapshot.runs for job_id in run.job_ids}
+    snapshot = with_single_ones(snapshot, {*held, *(one.job_id for one in rented)})
     gangs = [job for job in snapshot.jobs if is_gang(job)]
-    if not gangs:
+    single = [job for job in snapshot.jobs if wants_more(job) and not is_gang(job)]
+    if not gangs and not single:
         return GatheredGangs(snapshot)
     gathering = _Gathering(snapshot, rented, resting or {}, pools, patience_ms, domains or {}, asides, rule, order)
     gathering.together = {one.job_id: one for one in together}
-    held = {job_id for run in snapshot.runs for job_id in run.job_ids}
+    gangs += [job for job in single if job.job_id not in held and gathering.has_machines(job)]
     waiting = [job for job in gangs if job.job_id not in held and job.state in PLACEABLE_JOB_STATES and not job.leaving]
     waiting.sort(key=queue.edf_key)
     for job in waiting[:MOST_PLACED]:
@@ -116,6 +119,8 @@ def gather(
     if config is not None:
         for job in sorted((job for job in gangs if job.job_id in held), key=queue.edf_key):
             gathering.stay(job, config)
+        alone = sorted((job for job in single if job.job_id in held), key=queue.edf_key)
+        gangs += [job for job in alone if gathering.is_about_to_grow(job)]
     return gathering.result({job.job_id for job in gangs})
 
 
@@ -155,17 +160,23 @@ class _Gathering:
         self._waiting: dict[str, str] = {}
         self._given_up: set[str] = set()
         self._stays: dict[str, int] = {}
+        self._fewer: dict[str, str] = {}
         self._kept: set[str] = set()
         self._lacking: list[JobView] = []
         self._wakes: list[int] = []
 
     def place(self, job: JobView) -> None:
         """Begin the job where all its machines are ready; else rent what is missing where all of it is on offer; else
-        let go of what it has, and wait."""
+        let go of what it has, and wait. One that is to have more machines than it had waits for no more than these."""
         now_ms = self._seen.now_ms
         own = [one for one in self._rented.get(job.job_id, []) if one.node_id not in self._runs]
         self._kept |= {one.node_id for one in own}
-        if self._begins(job, own):
+        wanted = as_wanted(job)
+        if self._begins(wanted, own):
+            return
+        if not wants_more(job):
+            job = wanted
+        elif self._begins(job, own):
             return
         rests_until_ms = max(job.not_before_ms, self._resting.get(job.job_id, 0))
         if rests_until_ms > now_ms:
@@ -220,7 +231,7 @@ class _Gathering:
             if job.state in _LEAVING and not job.leaving:  # its machines are left one after the other
                 self._kept |= {one.node_id for one in its if one.node_id not in self._runs}
             return
-        if self._comes_together(job, lead, its):
+        if self._comes_together(job, lead, its) or self._grows(job, lead, its, here):
             return
         at, least = site_of(here[0]), min(hourly([node], job) for node in here)
         beside = [self._nodes[one.node_id] for one in its if one.node_id not in self._runs]
@@ -274,6 +285,94 @@ class _Gathering:
             self._claims.append(Demote(job.job_id, lead.run_id, f"comes together: {wanted.why}", versions))
         return True
 
+    def has_machines(self, job: JobView) -> bool:
+        """Of one that has left the only machine that it had: whether there are some that it may begin on together."""
+        return any(self._market.reaches(one.node_id) for one in self._rented.get(job.job_id, []))
+
+    def is_about_to_grow(self, job: JobView) -> bool:
+        """Of a job on one machine that is to have several: whether it is no policy's for now, as machines are rented
+        for it. Its own goes on to be one of them, so it has to have been rented for it, and to be its alone."""
+        its = self._rented.get(job.job_id, [])
+        here = [one for one in its if one.node_id in self._runs]
+        why = self._why_not_from_here(job, here)
+        if why is not None:
+            self._fewer[job.job_id] = why
+            return False
+        (one,) = here
+        if job.state is not JobState.RUNNING and not job.leaving:
+            at = site_of(self._nodes[one.node_id])
+            beside = {other.node_id for other in its if other is not one and self._may_come(other, at)}
+            self._kept |= beside
+            return bool(beside)
+        had = len(self._claims)
+        self._grows(job, self._runs[one.node_id], its, [self._nodes[one.node_id]])
+        rents = any(not isinstance(claim, Release) for claim in self._claims[had:])
+        return rents or any(other.node_id in self._kept for other in its)
+
+    def _why_not_from_here(self, job: JobView, here: Sequence[GangNode]) -> str | None:
+        """Why the machine that it trains on cannot be one of several."""
+        by_hand = "to begin on others, pause it and resume it"
+        its = [run for run in self._seen.runs if job.job_id in run.job_ids]
+        if len(its) != 1:
+            return "it is on its way to another machine"
+        if not self._market.reaches(its[0].node_id):
+            return f"machines like its own do not reach each other; {by_hand}"
+        if sum(run.node_id == its[0].node_id for run in self._seen.runs) != 1 or self._is_merged(job):
+            return f"it shares its machine with another job; {by_hand}"
+        if [one.node_id for one in here] != [its[0].node_id]:
+            return f"its machine was rented for another job; {by_hand}"
+        return None if here[0].joins else f"the agent of its machine is of an earlier release; {by_hand}"
+
+    def _is_merged(self, job: JobView) -> bool:
+        return any(job.job_id in (merge.lead_id, merge.companion_id) for merge in self._seen.merges)
+
+    def _grows(self, job: JobView, lead: RunView, its: Sequence[GangNode], here: Sequence[NodeView]) -> bool:
+        """Whether it is to have more machines. Those that it lacks are rented where it is, all or none, and are its
+        alone; it leaves once all are ready. Where they cannot be had they are let go, and it trains on as it is."""
+        if not wants_more(job):
+            return False
+        wanted, at, trains_on = as_wanted(job), site_of(here[0]), frozenset(node.node_id for node in here)
+        beside = [one for one in its if one.node_id not in trains_on and self._may_come(one, at)]
+        if job.state is not JobState.RUNNING and not job.leaving:
+            self._kept |= {one.node_id for one in beside}
+            return True
+        rests_until_ms = self._resting.get(job.job_id, 0)
+        rests = rests_until_ms > self._seen.now_ms
+        its = [one for one in its if one.node_id in trains_on or one in beside]
+        found = None if job.leaving or job.unsaved else self._market.completed(wanted, its, at, trains_on)
+        if found is not None and found.offers and ((rests and not beside) or self._waits_in_vain(beside)):
+            found = None
+        if found is None:
+            if self._let_go(beside, _STAYS):
+                self._given_up.add(job.job_id)
+            if rests:
+                self._wakes.append(rests_until_ms)
+            elif not job.leaving:
+                self._fewer[job.job_id] = self._why_no_more(wanted, at, len(here), beside)
+            return True
+        self._kept |= {node.node_id for node in found.has}
+        joins = {one.node_id for one in beside if one.joins}
+        ready = [node for node in found.has if self._market.is_useful(job, node, joins) or node.node_id in trains_on]
+        if found.offers:
+            why = f" while it trains: its owner wants it on {wanted.resources.nodes}, not {len(here)}"
+            self._rent(job, its, found, why)
+        elif self._market.closest(wanted, ready):
+            versions = tuple(sorted([*versions_of(job), (lead.run_id, lead.row_version)]))
+            why = f"goes on with {wanted.resources.nodes} machines, not {len(here)}: all of them are ready"
+            self._claims.append(Demote(job.job_id, lead.run_id, why, versions))
+        return True
+
+    def _may_come(self, one: GangNode, at: Site) -> bool:
+        node = self._nodes[one.node_id]
+        return site_of(node) == at and (node.state is NodeState.READY or node.state in COMING)
+
+    def _why_no_more(self, job: JobView, at: Site, here: int, beside: Sequence[GangNode]) -> str:
+        if job.unsaved:
+            return "its checkpoints are not kept, and to leave would lose what it has done since the last one"
+        if beside:
+            return "not all of its next machines came"
+        return self._market.why_no_more(job, at, job.resources.nodes - here)
+
     def _cheapest_of(self, stay: Stay, own: Sequence[GangNode], at: Site) -> GangRental | None:
         """Where all of its machines would cost so much less that a move there is worth it; where it has some already,
         there. Of the kind of GPU that it has, or of one that is known to be as fast: prices are by the hour. Nothing
@@ -314,11 +413,12 @@ class _Gathering:
         given_up, kept = frozenset(self._given_up), dict(self._market.kept_hosts)
         lacking = tuple(self._market.lacks(job) for job in self._lacking)
         claims, stays = tuple(self._claims), self._stays
-        return GatheredGangs(snapshot, claims, self._waiting, given_up, stays, kept, lacking, wake_at_ms)
+        return GatheredGangs(snapshot, claims, self._waiting, given_up, stays, self._fewer, kept, lacking, wake_at_ms)
 
     def _begins(self, job: JobView, own: Sequence[GangNode]) -> bool:
         joins = {one.node_id for one in own if one.joins}
         ready = [node for one in own if self._market.is_useful(job, node := self._nodes[one.node_id], joins)]
+        ready.sort(key=lambda node: hourly([node], job))  # of more than it needs, the dearest are left
         by_site: dict[Site, list[NodeView]] = {}
         for node in ready:
             by_site.setdefault(site_of(node), []).append(node)

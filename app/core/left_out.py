@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from app.core import queue
-from app.core.gangs import is_gang
+from app.core.gang_wishes import is_gang
 from app.core.market import is_for, offer_fits
 from app.core.model.job import PLACEABLE_JOB_STATES, PriorityClass, Resources
 from app.core.model.offer import Offer

@@ -7,7 +7,7 @@ for, fewer are its size once its training has left the others, which is later.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from app.core.elastic.size_table import KeptSpeed
@@ -37,17 +37,20 @@ class HeldSize:
     price_per_hour: Money
     from_ms: int
     to_ms: int | None
+    machines: int = 1  # of which these are all that the job has
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """That a run is to have another number of GPUs, in the words of its event. `for_job_id`: for whose sake."""
+    """That a run is to have another number of GPUs, in the words of its event. `for_job_id`: for whose sake.
+    `machines`: it began on so many, and the job was on so many before."""
 
     run_id: str
     at_ms: int
     why: SizeReason
     text: str
     for_job_id: str | None = None
+    machines: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,9 @@ def explained(sizes: Sequence[HeldSize], wishes: Sequence[Wish]) -> list[Size]:
 
 
 def _explained(held: HeldSize, wish: Wish | None) -> Size:
+    if held.before is None and wish is not None and wish.machines is not None:
+        now, before = wish.machines
+        return Size(replace(held, before=held.gpus * before // now), wish.why, wish.text, None)
     if held.before is None:
         return Size(held, SizeReason.BEGUN, "its run began with so many", None)
     if wish is None:

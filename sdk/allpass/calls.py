@@ -207,8 +207,10 @@ def resume_job(job_id: str, *, key: str) -> Call[jobs.Job]:
     return Call("POST", _job(job_id, "resume"), jobs.Job, key=key)
 
 
-def resize_job(job_id: str, gpus: int, *, key: str) -> Call[jobs.Job]:
-    return Call("POST", _job(job_id, "resize"), jobs.Job, body=controls.ResizeRequest(gpus=gpus), key=key)
+def resize_job(job_id: str, gpus: int | None, nodes: int | None, *, key: str) -> Call[jobs.Job]:
+    given = {"gpus": gpus} if nodes is None else {"nodes": nodes} if gpus is None else {"gpus": gpus, "nodes": nodes}
+    body = controls.ResizeRequest(**given)  # what is not given is not sent: older servers do not know all of it
+    return Call("POST", _job(job_id, "resize"), jobs.Job, body=body, key=key)
 
 
 def begin_standby(job_id: str, until: str, *, lose_steps: bool = False, key: str) -> Call[standby.Standby]:

@@ -108,11 +108,12 @@ class Job:
         """Go on from the newest checkpoint. Raises Conflict while a limit that would stop the job again is reached."""
         return self._client.resume_job(self.id)
 
-    def resize(self, gpus: int) -> wire.Job:
-        """Go on with so many GPUs, from one of the next steps, where its training can change them (the built-in
-        fine-tuning can); a job that does not run begins with so many. Returns at once. Raises Conflict with the code
-        `not_elastic` or `no_room` where that cannot be, and nothing has changed."""
-        return self._client.resize_job(self.id, gpus)
+    def resize(self, gpus: int | None = None, *, nodes: int | None = None) -> wire.Job:
+        """Go on with so many GPUs, from one of the next steps, or on so many machines, once all of them are there: one
+        of the two, where its training can change them (the built-in fine-tuning can). A job that does not run begins
+        with so many. Returns at once. Raises Conflict with the code `not_elastic` or `no_room` where that cannot be,
+        and nothing has changed."""
+        return self._client.resize_job(self.id, gpus, nodes=nodes)
 
     def stand_by(self, until: str, *, lose_steps: bool = False) -> Standby:
         """Save, and lend its GPUs to spot jobs until then ("8h" from now, or an instant with its zone); it goes on

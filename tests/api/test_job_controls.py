@@ -94,6 +94,46 @@ async def test_a_job_is_given_another_number_of_gpus(tenant: Tenant, context: Ap
     assert await kinds(tenant, trains) == ["resize_asked"]
 
 
+async def test_a_job_is_given_another_number_of_machines(tenant: Tenant, context: ApiContext) -> None:
+    """At once where it waits, the same once under a key; while it runs only where it goes on exactly."""
+    waits = await add_job(context, tenant)
+    for _ in range(2):
+        answer = await tenant.http.post(
+            f"/v1/jobs/{waits}/resize", json={"nodes": 3}, headers={"Idempotency-Key": "machines"}
+        )
+        assert (answer.status_code, (await row_of(context, waits)).resources["nodes"]) == (200, 3)
+    assert await kinds(tenant, waits) == ["resize_asked"]
+    assert (await tenant.http.post(f"/v1/jobs/{waits}/resize", json={"nodes": 1})).status_code == 200
+    assert "nodes" not in (await row_of(context, waits)).resources
+    trains = await add_job(context, tenant, state=JobState.RUNNING, epoch=1, first_running_ms=T0_MS)
+    await add_run(context, tenant, trains)
+    error = error_of(await tenant.http.post(f"/v1/jobs/{trains}/resize", json={"nodes": 2}), 409, "not_elastic")
+    assert "pause the job, resize it and resume it" in error["message"]
+    unknown = new_id("job")
+    error_of(await tenant.http.post(f"/v1/jobs/{unknown}/resize", json={"nodes": 2}), 404, "not_found")
+
+
+async def test_what_does_not_fit_on_so_many_machines_is_refused_as_a_new_job_is(
+    tenant: Tenant, context: ApiContext
+) -> None:
+    """A full fine-tuning that its own code spreads over two of them."""
+    await offered(context)
+    training = {"method": "full", "batch_size": 8, "sequence_length": 512}
+    template = {"nodes": 8, "gpu": {"count": 8}, "model": {"name": "llama-3.1-70b"}, "training": training}
+    asks = {"gpus_min": 8, "gpus_max": 8, "nodes": 8}
+    job_id = await add_job(context, tenant, template=template, resources=asks)
+    error = error_of(await tenant.http.post(f"/v1/jobs/{job_id}/resize", json={"nodes": 1}), 422, "invalid_input")
+    assert error["param"] == "nodes" and "GB on each of its GPUs" in error["message"]
+    assert (await row_of(context, job_id)).resources == asks
+
+
+@pytest.mark.parametrize("body", [{}, {"gpus": 2, "nodes": 2}, {"nodes": 0}, {"nodes": 65}, {"nodes": None}])
+async def test_either_gpus_or_machines_are_changed(tenant: Tenant, context: ApiContext, body: dict[str, Any]) -> None:
+    job_id = await add_job(context, tenant)
+    error = error_of(await tenant.http.post(f"/v1/jobs/{job_id}/resize", json=body), 422, "invalid_input")
+    assert error["param"] == ("nodes" if body.get("nodes") in (0, 65) else "gpus")
+
+
 async def test_a_job_whose_base_is_split_is_not_given_fewer_gpus(tenant: Tenant, context: ApiContext) -> None:
     """Each would have to hold more than it was let in with, and run out of memory wherever it begins. More may be."""
     template = {"training": {"sharded": True}, "gpu": {"count": 4}}

@@ -57,7 +57,7 @@ _MORE_THAN_A_SCHEMA_SAYS = {
     "simulate": "policies, knowledge, deadlines and settings that are known; larger than a setting allows is 413",
     "plan_job": "a known model or a config, sizes that go together, adapters for methods that have them",
     "register_app": "a bundle that is stored, a path inside of it, requirements of pip",
-    "resize_job": "as many GPUs as there are in one machine",
+    "resize_job": "GPUs or machines, and as many GPUs as there are in one machine",
     "reserve": "a window that is one, and begins within a year",
     "repeat_standby": "days that differ, a zone that there is, hours that are some",
     "begin_standby": "a window that is one, and ends within seven days",

@@ -101,7 +101,7 @@ class Gang:
     ) -> bool:
         """What the agent of this machine reports of its run."""
         world = self.world
-        run = next(one for one in await self.runs() if one.node_rank == rank)
+        run = next(one for one in await self.runs() if (one.node_rank or 0) == rank)
         report = RunReport.model_validate(
             {
                 "run_id": run.id,

@@ -195,7 +195,10 @@ class FakeService:
             job = self.jobs[parts[2]]
             if (code := job.get("refuses")) is not None:
                 return problem(409, code, f"it cannot have so many: {code}", param="gpus")
-            return ok({**job, "message": f"its owner wants it on {json.loads(request.content)['gpus']} GPUs"})
+            (what, number), *more = json.loads(request.content).items()
+            assert not more, "as older servers know it"
+            words = {"gpus": "GPUs", "nodes": "machines"}
+            return ok({**job, "message": f"its owner wants it on {number} {words[what]}"})
         if "standby" in parts[3:] and parts[2] in self.jobs:
             return self._stand_by(self.jobs[parts[2]], request.content, ends=parts[-1] == "end")
         if parts[-1] == "cancel" and parts[2] in self.jobs:

@@ -54,6 +54,7 @@ def test_a_handle_changes_the_number_of_gpus(service: FakeService, client: Clien
     assert job.resize(3).message == job.resize(3).message == "its owner wants it on 3 GPUs"
     assert service.paths() == [f"POST /v1/jobs/{job.id}/resize"] * 2
     assert len({one.headers["idempotency-key"] for one in service.requests}) == 2
+    assert job.resize(nodes=4).message == "its owner wants it on 4 machines"
 
 
 @pytest.mark.parametrize("gpus", [0, -1, 65, 2**40])
@@ -83,7 +84,13 @@ def test_the_command_line_resizes(live: FakeService) -> None:
     assert json.loads(live.requests[-1].content) == {"gpus": 2}
 
 
-@pytest.mark.parametrize("words", [["x"], ["0"], ["65"], ["1.5"], []])
+def test_the_command_line_changes_the_number_of_machines(live: FakeService) -> None:
+    job_id = live.add_job(status="running")["id"]
+    assert f"follow it: allpass events {job_id}" in finished("resize", job_id, "--nodes", "2")
+    assert json.loads(live.requests[-1].content) == {"nodes": 2}
+
+
+@pytest.mark.parametrize("words", [["x"], ["0"], ["65"], ["1.5"], [], ["--nodes", "0"], ["2", "--nodes", "2"]])
 def test_what_is_no_number_of_gpus_is_wrong_usage(live: FakeService, words: list[str]) -> None:
     assert call("resize", live.add_job()["id"], *words).exit_code == 2
     assert not [path for path in live.paths() if path.endswith("resize")]
@@ -94,6 +101,7 @@ async def test_the_asynchronous_client_resizes(service: FakeService) -> None:
         async with AsyncClient(url, KEY) as client:
             job_id = service.add_job(status="running")["id"]
             assert "on 5 GPUs" in ((await client.resize_job(job_id, 5)).message or "")
+            assert "on 2 machines" in ((await client.resize_job(job_id, nodes=2)).message or "")
 
 
 def test_a_refused_resume_is_a_conflict_that_names_the_limit(service: FakeService, client: Client) -> None:

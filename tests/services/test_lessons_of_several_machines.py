@@ -16,7 +16,7 @@ def ended(nodes: int) -> EndedRun:
     training = {"method": "lora", "batch_size": 8, "sequence_length": 512}
     template: dict[str, Any] = {"model": {"name": "llama-3.2-1b"}, "training": training, "nodes": nodes}
     pace = ProgressRate(1, 0, 101, 100_000)
-    return EndedRun("run_a", "proj_a", FACTS, template, "A100", 42 * GB, 1, pace)
+    return EndedRun("run_a", "proj_a", FACTS, template, "A100", 42 * GB, 1, pace, machines=nodes)
 
 
 def test_a_step_between_machines_is_no_measurement_of_a_gpu() -> None:

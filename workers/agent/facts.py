@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 _LAYOUT = ("micro_batch", "accumulation", "sequence")
 _BYTES = ("allocated_bytes", "reserved_bytes", "process_bytes")

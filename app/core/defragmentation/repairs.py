@@ -16,7 +16,7 @@ from app.core.defragmentation.packing import OwnPlace, own_cut_fits
 from app.core.defragmentation.seen_fleet import SeenFleet
 from app.core.defragmentation.staying import Stays, why_it_may_not_leave
 from app.core.gang_offers import GangNode
-from app.core.gangs import is_gang
+from app.core.gang_wishes import is_gang
 from app.core.model.job import ANY_NUMBER
 from app.core.model.offer import Offer
 from app.core.model.pool import JOINED, OwnHost, Pool

@@ -80,7 +80,7 @@ def _by_its_kind(job: JobView, held: HeldGpus, beside: Collection[str]) -> Stays
         (job.checkpoint_step is None, Stays.NEVER_SAVED),
         (not job.saves, Stays.CANNOT_SAVE),
         (job.unsaved, Stays.REFUSED),
-        (held.resized or held.gpus != need.gpus_min, Stays.RESIZED),
+        (held.resized or held.gpus != need.gpus_min or need.nodes_wanted is not None, Stays.RESIZED),
         (bool(affinity.beside) or not affinity.own.isdisjoint(beside), Stays.BESIDE),
     )
     return next((why for holds, why in reasons if holds), None)

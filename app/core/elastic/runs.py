@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from app.core.resizing import GpusHeld, GpusTold, is_settled
 
 REST_MS = 5_000  # between two changes of one run: each costs it a tenth of a second
-RESIZE_S = 1.0  # at least, and until it has shown it: the step in which processes join takes 0.1 to 0.3 s longer, of tiny models (ADR 0098)
+# Until it has shown it, and at least: the step in which processes join takes 0.1 to 0.3 s longer, of tiny models (ADR
+# 0098).
+RESIZE_S = 1.0
 RESTART_S = 60.0  # to save, to leave, and to begin again (ADR 0129)
 _RESTS = 2  # times what a restart takes, between two of them
 

@@ -18,6 +18,7 @@ def because_of(facts: Facts) -> Iterator[Remark]:
     state = facts.job.state
     if state not in TERMINAL_JOB_STATES:
         yield from _merge(facts)
+        yield from facts.resized
         yield from facts.lent
         yield from facts.reserved
         yield from facts.queued

@@ -148,6 +148,7 @@ class Facts:
     queued: tuple[Remark, ...] = ()  # where it stands where GPUs are lent, and how fast it is with them
     cut: Said | None = None  # why the machine that it has, or that comes for it, is on that host of a pool
     spread: tuple[Remark, ...] = ()  # how close to each other the machines of a job on several are
+    resized: tuple[Remark, ...] = ()  # that its owner wants it on another number of machines
     transfer: Transfer | None = None  # of bytes that it waits for
     unsaved: str | None = None  # why its checkpoints are not kept
     saves: bool = True  # when it is asked to, as its code says

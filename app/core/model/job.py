@@ -80,6 +80,7 @@ class Resources:
     base_image: str | None = None  # runs only on nodes that were rented with this image; None: with ours
     gpu_memory_bytes_by_type: tuple[tuple[str, int], ...] = ()
     nodes: int = 1  # machines that it runs on at once; all else here is of each of them
+    nodes_wanted: int | None = None  # of one that began on `nodes`: its owner wants it to go on with so many
 
 
 @dataclass(frozen=True, slots=True)

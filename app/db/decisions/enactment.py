@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Row, func, select, update
@@ -32,6 +32,7 @@ class PlacedJob:
     leaving: bool
     plan: str | None = None  # what the training that it states needs, in words
     key_id: str | None = None  # the API key that submitted it; None: not told
+    resources: Mapping[str, Any] = field(default_factory=dict)  # as its row has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ def _placed_job(row: Row[Any]) -> PlacedJob:
         leaving=row.pause_reason is not None,
         plan=row.plan,
         key_id=row.key_id,
+        resources=row.resources,
     )
 
 

@@ -134,6 +134,11 @@ async def coming_together(connection: AsyncConnection, *, since_ms: int) -> list
     ]
 
 
+async def is_coming_together(connection: AsyncConnection, job_id: str) -> bool:
+    """Whether machines were rented for the job, so that it comes together."""
+    return any(one.job_id == job_id for one in await coming_together(connection, since_ms=0))
+
+
 async def end_defragmentation(
     connection: AsyncConnection, row_id: str, state: str, message: str, *, now_ms: int
 ) -> bool:

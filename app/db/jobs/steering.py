@@ -63,6 +63,11 @@ async def change_job(connection: AsyncConnection, job_id: str, columns: Mapping[
     await notify.job(connection, job_id)
 
 
+async def read_asks(connection: AsyncConnection, job_id: str) -> Mapping[str, Any]:
+    """What a locked job asks for, as its row has it."""
+    return dict((await connection.execute(select(jobs.c.resources).where(jobs.c.id == job_id))).scalar_one())
+
+
 def _standing(row: Mapping[Any, Any]) -> JobStanding:
     return JobStanding(
         job_id=row["id"],

@@ -41,6 +41,7 @@ class EndedRun:
     pace: ProgressRate | None
     layout: Mapping[str, Any] | None = None
     earlier: tuple[tuple[int, ProgressRate], ...] = ()
+    machines: int = 1  # on which it ran at once, each with so many GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,11 @@ async def set_facts(connection: AsyncConnection, run_id: str, facts: Mapping[str
 async def runs_to_learn(connection: AsyncConnection, limit: int) -> tuple[EndedRun, ...]:
     """The oldest first. A run of several jobs is told by one of them, with the GPUs that it had last: its newest steps
     are what is learned from."""
+    members = runs.alias()
+    others = select(func.count()).where(members.c.member_of == runs.c.id).scalar_subquery()
     rows = await connection.execute(
         select(runs.c.id, runs.c.project_id, runs.c.facts, runs.c.layout, run_jobs.c.job_id, run_jobs.c.epoch)
+        .add_columns(others.label("others"))
         .add_columns(jobs.c.template, nodes.c.gpu_type, nodes.c.gpu_memory_bytes)
         .add_columns(func.cardinality(allocations.c.gpu_indices).label("gpus"))
         .join(run_jobs, run_jobs.c.run_id == runs.c.id)
@@ -94,6 +98,7 @@ async def _told(connection: AsyncConnection, row: Any) -> EndedRun:
         pace=await _pace(connection, row, last if before else _Stretch(last.gpus, 0, None)),
         layout=row.layout,
         earlier=tuple({gpus: pace for gpus, pace in paces if pace is not None}.items()),
+        machines=1 + row.others,
     )
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     FromClause,
+    Integer,
     Numeric,
     Subquery,
     Text,
@@ -128,7 +129,7 @@ def _lines(project_id: str, from_ms: int | None, to_ms: int | None) -> Subquery:
     wanted += [] if from_ms is None else [ledger.c.from_ms >= from_ms]
     wanted += [] if to_ms is None else [ledger.c.from_ms < to_ms]
     lines = (
-        select(ledger, func.coalesce(held.c.gpus * part, 0).label("gpus"), held.c.gpus.label("size"))
+        select(ledger, func.coalesce(held.c.gpus * part, 0).label("gpus"), held.c.size)
         .outerjoin(
             held,
             and_(
@@ -156,15 +157,19 @@ def _lines(project_id: str, from_ms: int | None, to_ms: int | None) -> Subquery:
 
 def _held(project_id: str) -> Subquery:
     """How many GPUs each run has had of each node, and when. Its first number counts from ever, its last one for ever:
-    what is paid may begin before a run does, and be rounded up after its end."""
+    what is paid may begin before a run does, and be rounded up after its end. `size`: of a job on several machines
+    those of all, whose runs keep their GPUs."""
     of = allocations.c
     run, in_turn = [of.run_id, of.node_id], [of.from_ms, of.id]
     count = func.cardinality(of.gpu_indices).label("gpus")
     is_first = func.row_number().over(partition_by=run, order_by=in_turn) == 1
     since_ms = case((is_first, _EVER_MS), else_=of.from_ms).label("since_ms")
     next_ms = func.lead(of.from_ms, 1, _FOR_EVER_MS).over(partition_by=run, order_by=in_turn)
+    of_all = func.sum(func.cardinality(of.gpu_indices)).over(partition_by=func.coalesce(runs.c.member_of, runs.c.id))
+    size = case((runs.c.node_rank.is_not(None), cast(of_all, Integer)), else_=func.cardinality(of.gpu_indices))
     return (
         select(runs.c.id, runs.c.companion_of, of.node_id, count, since_ms, next_ms.label("until_ms"))
+        .add_columns(size.label("size"))
         .join(allocations, of.run_id == runs.c.id)
         .where(runs.c.project_id == project_id)
         .subquery("held")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import exists, func, lateral, or_, select, true, update
+from sqlalchemy import Select, exists, func, lateral, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from allpass.recipe.packing import SCRIPT_NAME
@@ -32,24 +32,16 @@ class ToLayOut:
     precision: Precision | None = None
 
 
+async def cut_of(connection: AsyncConnection, job_id: str) -> StepCut | None:
+    """How a job has cut its steps so far; None before it has begun, and of code that does not say it."""
+    told = _last_told().where(run_jobs.c.job_id == job_id)
+    row = (await connection.execute(told)).one_or_none()
+    return None if row is None else _cut(row.facts) or _cut(row.layout)
+
+
 async def jobs_to_lay_out(connection: AsyncConnection, job_ids: Sequence[str]) -> dict[str, ToLayOut]:
     """By job, of those that state a training."""
-    point = checkpoints.c
-    saved = exists().where(
-        point.job_id == jobs.c.id, point.run_id == runs.c.id, point.state == CheckpointState.COMMITTED
-    )
-    told = (
-        select(runs.c.layout, runs.c.facts)
-        .join(run_jobs, run_jobs.c.run_id == runs.c.id)
-        .where(
-            run_jobs.c.job_id == jobs.c.id,
-            runs.c.purpose == RunPurpose.TRAIN,
-            or_(runs.c.state == RunState.RUNNING, saved),
-        )
-        .order_by(run_jobs.c.epoch.desc())
-        .limit(1)
-    )
-    last = lateral(told).alias("last")
+    last = lateral(_last_told().where(run_jobs.c.job_id == jobs.c.id)).alias("last")
     is_recipe = func.coalesce(app_versions.c.entrypoint == SCRIPT_NAME, False).label("by_recipe")
     rows = await connection.execute(
         select(jobs.c.id, jobs.c.project_id, jobs.c.template, is_recipe, last.c.layout, last.c.facts)
@@ -67,6 +59,21 @@ async def jobs_to_lay_out(connection: AsyncConnection, job_ids: Sequence[str]) -
         )
         for row in rows
     }
+
+
+def _last_told() -> Select[Any]:
+    """Of the run that trains, or whose checkpoint is gone on with."""
+    point = checkpoints.c
+    saved = exists().where(
+        point.job_id == run_jobs.c.job_id, point.run_id == runs.c.id, point.state == CheckpointState.COMMITTED
+    )
+    return (
+        select(runs.c.layout, runs.c.facts)
+        .join(run_jobs, run_jobs.c.run_id == runs.c.id)
+        .where(runs.c.purpose == RunPurpose.TRAIN, or_(runs.c.state == RunState.RUNNING, saved))
+        .order_by(run_jobs.c.epoch.desc())
+        .limit(1)
+    )
 
 
 def _cut(told: Any) -> StepCut | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from app.core.defragmentation import MoveHabits, SeenFleet
-from app.core.gangs import is_gang
+from app.core.gang_wishes import is_gang
 from app.core.model.job import PLACEABLE_JOB_STATES
 from app.core.model.node import ProviderTraits
 from app.core.topology import domains_of

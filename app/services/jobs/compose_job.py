@@ -151,7 +151,7 @@ def _refuse_what_has_no_effect(template: Template) -> None:
             param="template.placement.locked",
         )
     if template.nodes > 1:
-        _refuse_on_several(template)
+        refuse_on_several(template)
     for field in ("most_per_switch", "most_per_rack"):
         most = getattr(template.placement, field)
         if most is not None and template.nodes == 1:
@@ -188,7 +188,7 @@ def _refuse_what_keeps_gpus(template: Template) -> None:
 _ON_SEVERAL = "a job on several machines"
 
 
-def _refuse_on_several(template: Template) -> None:
+def refuse_on_several(template: Template) -> None:
     """What a job on several machines cannot have yet."""
     placement = template.placement
     for field, is_asked, why in (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from app.core.gang_wishes import asks_as_wanted
 from app.core.model.job import TERMINAL_JOB_STATES, JobState
 from app.core.steering import refuse_resume
 from app.db.connection import Connection
 from app.db.decisions.item_failures import delete_failures_of
-from app.db.jobs.steering import change_job, lock_standing
+from app.db.jobs.steering import change_job, lock_standing, read_asks
 from app.db.transitions import Event, add_job_event, move_job
 from app.errors import Conflict, NotFound
 
@@ -32,6 +33,9 @@ async def resume_job(connection: Connection, project_id: str, job_id: str, *, no
         told = Event("resumed", "resumed by its owner while it saves: goes on when that is done")
         await add_job_event(connection, job_id, told, now_ms=now_ms)
         return
+    asks = asks_as_wanted(await read_asks(connection, job_id))
+    if asks is not None:
+        await change_job(connection, job_id, {"resources": asks})
     await delete_failures_of(connection, job_id)  # what the service failed at is tried anew
     state = job.resting_state()
     event = Event("resumed", "resumed by its owner", {"state": state})

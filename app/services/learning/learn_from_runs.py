@@ -89,8 +89,8 @@ def _lesson(told: EndedRun) -> Lesson:
         stated = stated_training(template)
         if stated is None:
             return nothing
-        training = on_gpu(stated.training.over(template.nodes), told.gpu_type, told_precision(told.layout))
-        told = replace(told, gpus=told.gpus * template.nodes)
+        training = on_gpu(stated.training.over(told.machines), told.gpu_type, told_precision(told.layout))
+        told = replace(told, gpus=told.gpus * told.machines)
         layout = layout_told(training, told.facts, told.gpus, stated.micro_batch, stated.checkpointing)
         if layout is None:
             return nothing
@@ -102,8 +102,8 @@ def _lesson(told: EndedRun) -> Lesson:
     return replace(
         nothing,
         # between machines there is a network, of whose speed nothing is kept
-        step=None if template.nodes > 1 else _step(stated.name, stated.model, layout, told, told.pace),
-        earlier=() if template.nodes > 1 else tuple(_earlier(stated, layout, told)),
+        step=None if told.machines > 1 else _step(stated.name, stated.model, layout, told, told.pace),
+        earlier=() if told.machines > 1 else tuple(_earlier(stated, layout, told)),
         memory=_memory(stated.model, layout, predicted, told),
     )
 

@@ -18,6 +18,7 @@ from app.services.reading.estimate_finish import estimate_one
 from app.services.reading.explain_spread import explain_spread
 from app.services.reservations.show import explain_reservation
 from app.services.sizes.explain_kept import explain_kept
+from app.services.sizes.explain_nodes import explain_nodes
 from app.services.sizes.explain_queue import explain_queue
 from app.services.sizes.explain_restarts import explain_restarts
 from app.services.sizes.explain_speeds import explain_speeds
@@ -84,6 +85,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             moving=await explanations.open_move(connection, job.id),
             move_timeout_ms=int(settings.move_timeout_s * 1000),
             spread=() if live is None else await explain_spread(connection, job.id, asked),
+            resized=await explain_nodes(connection, job.id),
             lent=(
                 *await explain_standby(connection, job.id, _node_of(live), now_ms=now_ms),
                 *([] if live is None else await explain_kept(connection, job.id, live.run_id, now_ms=now_ms)),

@@ -16,7 +16,8 @@ from random import Random
 
 from app.core.board import Board
 from app.core.gang_offers import EmptyPool, GangNode
-from app.core.gangs import gather, is_gang
+from app.core.gang_wishes import is_gang
+from app.core.gangs import gather
 from app.core.model.job import ANY_NUMBER, PLACEABLE_JOB_STATES, JobState, MostUnderOne, Resources
 from app.core.model.money import Money
 from app.core.model.node import BillingRule, BillingStart, NodeState, ProviderTraits, Tier

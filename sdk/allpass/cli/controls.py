@@ -59,20 +59,28 @@ def resume(job_ids: JobIds, as_json: AsArray = False) -> None:
 
 def resize(
     job_id: JobId,
-    gpus: Annotated[int, typer.Argument(metavar="GPUS", help="How many it is to have from now on.", min=1, max=64)],
+    gpus: Annotated[
+        int | None, typer.Argument(metavar="GPUS", help="How many it is to have from now on.", min=1, max=64)
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", help="On how many machines it is to run from now on.", min=1, max=64)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The job object.")] = False,
 ) -> None:
     """Example: allpass resize job_01JD9K3W0A4T6Z8X2C5V 3
 
-    Change the number of a job's GPUs. A fine-tuning that runs goes on with them from one of its next steps, and not a
-    byte of its result changes. A job with --resize-by restart is begun again for them, from what it saves. What it
-    leaves is free for other jobs on its machine. A job that does not run begins with so many.
+    Change the number of a job's GPUs, or with --nodes of its machines. A fine-tuning that runs goes on with them from
+    one of its next steps, and not a byte of its result changes. A job with --resize-by restart is begun again for them,
+    from what it saves. What it leaves is free for other jobs. Machines that it lacks are rented while it trains on. A
+    job that does not run begins with so many.
     """
     from allpass.errors import Conflict
 
+    if (gpus is None) == (nodes is None):
+        raise typer.BadParameter("say how many GPUs, or --nodes how many machines: one of the two")
     with connect() as client:
         try:
-            job = client.resize_job(job_id, gpus)
+            job = client.resize_job(job_id, gpus, nodes=nodes)
         except Conflict as error:
             if error.code not in ("not_elastic", "no_room"):
                 raise

@@ -90,10 +90,11 @@ class JobMethods(Blocking):
         """Let a paused job go on. Conflict if it has ended, or its limit would stop it again (`param` names it)."""
         return self._call(calls.resume_job(job_id, key=new_key()))
 
-    def resize_job(self, job_id: str, gpus: int) -> wire_jobs.Job:
-        """Have the job go on with so many GPUs. Conflict with the code `not_elastic` if its training keeps those that
-        it began with, and `no_room` if its machine has not so many that are free."""
-        return self._call(calls.resize_job(job_id, gpus, key=new_key()))
+    def resize_job(self, job_id: str, gpus: int | None = None, *, nodes: int | None = None) -> wire_jobs.Job:
+        """Have the job go on with so many GPUs, or on so many machines: one of the two. Conflict with the code
+        `not_elastic` if its training keeps those that it began with, and `no_room` if its machine has not so many GPUs
+        that are free."""
+        return self._call(calls.resize_job(job_id, gpus, nodes, key=new_key()))
 
     def begin_standby(self, job_id: str, until: str, *, lose_steps: bool = False) -> wire_standby.Standby:
         """Lend the job's GPUs to spot jobs until then: "8h" from now, or an instant with its zone. Conflict with the
@@ -200,9 +201,9 @@ class AsyncJobMethods(Awaited):
         """As `Client.resume_job`."""
         return await self._call(calls.resume_job(job_id, key=new_key()))
 
-    async def resize_job(self, job_id: str, gpus: int) -> wire_jobs.Job:
+    async def resize_job(self, job_id: str, gpus: int | None = None, *, nodes: int | None = None) -> wire_jobs.Job:
         """As `Client.resize_job`."""
-        return await self._call(calls.resize_job(job_id, gpus, key=new_key()))
+        return await self._call(calls.resize_job(job_id, gpus, nodes, key=new_key()))
 
     async def begin_standby(self, job_id: str, until: str, *, lose_steps: bool = False) -> wire_standby.Standby:
         """As `Client.begin_standby`."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from allpass.wire.base import Deadline, Flag, Label, Name, Request, Response, Retries, Seconds, Usd, Whole
+from allpass.wire.base import Deadline, Flag, Label, Name, Request, Response, Retries, Seconds, Unguessed, Usd
 from allpass.wire.jobs import JobStatus
 
 
@@ -38,10 +38,17 @@ class PauseRequest(Request):
     )
 
 
-class ResizeRequest(Request):
-    """How many GPUs the job is to have from now on, wherever it is."""
+_Number = Annotated[int, Field(ge=1, le=64), Unguessed]
 
-    gpus: Whole = Field(ge=1, le=64, description="a training that runs has at most 8, those of one machine")
+
+class ResizeRequest(Request):
+    """How many GPUs, or machines with the GPUs that it has on each, the job is to have from now on, wherever it is. One
+    of the two."""
+
+    gpus: _Number | None = Field(
+        None, description="on each machine; a training that runs has at most 8, those of one machine"
+    )
+    nodes: _Number | None = Field(None, description="machines that it runs on at once")
 
 
 class Sentence(Response):

@@ -23,6 +23,7 @@ export function Sizes({ job }: { job: Job }) {
           <i key={at} class={`sizes-step ${size.why}`} style={{ left: `${left}%`, width: `${width}%`, height: `${height}%` }} title={`${size.gpus} × ${size.gpu_type} from ${absolute(size.from_at)}: ${size.text}`}>{width > 5 && <span>{size.gpus}</span>}</i>
         ))}
       </div>
+      {job.template.resize_by === "restart" && <p class="faint small-text">Not exact: its GPUs change by restarting it from its newest checkpoint, and its batch follows them.</p>}
       <Rows sizes={sizes.slice(-MOST_ROWS)} />
       {sizes.length > MOST_ROWS && <p class="faint small-text">The newest {MOST_ROWS} of {count(sizes.length)}.</p>}
       <p><a href={href("costs", null, null, { by: "size", job: job.id, range: "all" })}>What each number cost</a></p>

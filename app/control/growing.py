@@ -13,7 +13,7 @@ from app.core.elastic.runs import ElasticRun
 from app.core.lending import remaining_of
 from app.core.model.health import Chore
 from app.core.model.plan import Plan
-from app.core.model.snapshot import Snapshot
+from app.core.model.snapshot import NodeView, Snapshot
 from app.db.connection import Connection
 from app.db.runs.grown import GrownJob, last_changes, waiting_grown_jobs
 from app.services.sizes.grow_for_deadline import PlannedGrowth, begin_smaller, grow_by_moving
@@ -52,8 +52,10 @@ class DeadlineGrower:
         runs: Sequence[ElasticRun],
         profiles: Mapping[str, SpeedProfile],
         changing: Collection[str],
+        idle: Sequence[NodeView],
     ) -> int | None:
-        """`changing`: runs that have something else to do. Returns when to look again, if any run has a deadline."""
+        """`changing`: runs that have something else to do; `idle`: rented machines that nobody is on. Returns when to
+        look again, if any run has a deadline."""
         now_ms = self._context.clock.now_ms()
         due = [run for run in runs if run.is_range and run.due_ms is not None and run.held.wanted < run.own]
         if not due:
@@ -65,14 +67,15 @@ class DeadlineGrower:
                 self._context,
                 Chore.LEND,
                 [still],
-                lambda some: self._grow(board, some, profiles, now_ms),
+                lambda some: self._grow(board, some, profiles, idle, now_ms),
                 named=_all,
             )
         return self._looked_ms + LOOK_MS
 
     async def _grow(
-        self, board: Board, runs: Sequence[ElasticRun], profiles: Mapping[str, SpeedProfile], now_ms: int
-    ) -> None:
+        self, board: Board, runs: Sequence[ElasticRun], profiles: Mapping[str, SpeedProfile],
+        idle: Sequence[NodeView], now_ms: int,
+    ) -> None:  # fmt: skip
         left_s = remaining_of(board, runs)
         late = [
             run for run in runs if run.run_id in left_s and left_s[run.run_id] * 1000 > (run.due_ms or 0) - now_ms > 0
@@ -81,12 +84,13 @@ class DeadlineGrower:
             return
         async with self._context.database.statement() as connection:
             changed_ms = await last_changes(connection, [run.job_id for run in late])
-        planned = []
+        planned: list[PlannedGrowth] = []
         for run in late:
             job = board.jobs.get(run.job_id)
             if job is None or not may_leave(job, changed_ms.get(run.job_id), now_ms):
                 continue
-            growth = growth_of(board, job, run, profiles.get(run.run_id), left_s[run.run_id], now_ms)
+            there = () if planned else idle  # two would count on one
+            growth = growth_of(board, job, run, profiles.get(run.run_id), left_s[run.run_id], now_ms, there)
             planned += [] if growth is None else [PlannedGrowth(run, growth)]
 
         async def act(connection: Connection, one: PlannedGrowth) -> bool:

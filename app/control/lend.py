@@ -18,6 +18,7 @@ from app.control.queueing import QueueKeeper
 from app.control.size_speeds import SpeedKeeper
 from app.core.board import Board
 from app.core.elastic.profile import SpeedProfile
+from app.core.elastic.range_moves import idle_machines, nodes_in
 from app.core.elastic.runs import ElasticRun
 from app.core.lending import REST_MS, TAKE_MS, Lent, lend
 from app.core.model.health import Chore
@@ -88,8 +89,9 @@ class Lender:
 
         await each(self._context, Chore.LEND, found.lent, act, named=lambda lent: lent.run.run_id)
         changing = {one.run.run_id for one in found.lent}
-        grown_ms = await self._grower.grow(board, runs, profiles, changing)
-        changed_ms = await self._changer.look(snapshot, plan, board, runs, profiles, changing)
+        idle = idle_machines(snapshot.nodes, {run.node_id for run in snapshot.runs} | nodes_in(plan))
+        grown_ms = await self._grower.grow(board, runs, profiles, changing, idle)
+        changed_ms = await self._changer.look(snapshot, plan, board, runs, profiles, changing, idle)
         wakes = (self.wake_at_ms, grown_ms, changed_ms)
         self.wake_at_ms = min((one for one in wakes if one is not None), default=None)
 

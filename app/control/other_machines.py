@@ -18,9 +18,7 @@ from app.core.elastic.range_moves import (
     PlannedChange,
     SeenRanges,
     change_of,
-    idle_machines,
     may_leave,
-    nodes_in,
     rents_less_than,
     without_rivals,
 )
@@ -29,7 +27,7 @@ from app.core.layout import Layout
 from app.core.lending import remaining_of
 from app.core.model.health import Chore
 from app.core.model.plan import ActionKind, Plan
-from app.core.model.snapshot import Snapshot
+from app.core.model.snapshot import NodeView, Snapshot
 from app.db.connection import Connection
 from app.db.runs.grown import last_changes
 from app.services.decisions.policy_settings import policy_config
@@ -45,9 +43,10 @@ class MachineChanger:
 
     async def look(
         self, snapshot: Snapshot, plan: Plan, board: Board, runs: Sequence[ElasticRun],
-        profiles: Mapping[str, SpeedProfile], changing: Collection[str],
+        profiles: Mapping[str, SpeedProfile], changing: Collection[str], idle: Sequence[NodeView],
     ) -> int | None:  # fmt: skip
-        """`changing`: runs that have something else to do. Returns when to look again, if there is a range."""
+        """`changing`: runs that have something else to do; `idle`: rented machines that nobody is on. Returns when to
+        look again, if there is a range."""
         now_ms = self._context.clock.now_ms()
         config = policy_config(self._context.settings)
         ranges = [run for run in runs if run.is_range]
@@ -58,8 +57,6 @@ class MachineChanger:
             still = [run for run in ranges if run.run_id not in changing and run.is_settled(now_ms)]
             crowded = bool(plan.waiting or plan.actions)
             may_rent = rents_less_than(config.serverful_limit, snapshot.nodes)
-            taken = {run.node_id for run in snapshot.runs} | nodes_in(plan)
-            idle = idle_machines(snapshot.nodes, taken)
             seen = SeenRanges(board, profiles, config, is_crowded=crowded, may_rent=may_rent, idle=idle)
             await each_by_itself(
                 self._context, Chore.LEND, [still], lambda some: self._change(snapshot, seen, some, now_ms), named=_all

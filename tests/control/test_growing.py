@@ -11,7 +11,7 @@ from app.core.model.job import JobState, PauseReason, Resources
 from app.db.tables import allocations, job_events, jobs, nodes, runs
 from tests.control.measured_pool import MeasuredPool
 from tests.control.world import World
-from tests.seeds import resources_json
+from tests.seeds import resources_json, seed_node
 
 RANGE = resources_json(Resources(gpus_min=1, gpus_max=4)) | {"gpus_least": 1}
 
@@ -138,3 +138,22 @@ async def test_where_no_such_machine_comes_it_begins_with_what_it_needs(pool: La
     for _ in range(2):
         await pool.decide(60_000)
     assert await pool.words("begins_smaller") == ["no machine with 2 GPUs came in time: begins with 1, as it asks for"]
+
+
+async def test_a_machine_that_is_there_and_idle_is_taken_where_none_is_on_offer(pool: Late) -> None:
+    """And is kept for the job while that saves."""
+    pool.world.settings.idle_release_s = 600
+    await pool.open({1: 1.0, 2: 1.9})
+    pool.world.cloud.on_offer = []
+    async with pool.world.database.transaction() as connection:
+        idle = await seed_node(connection, pool.world.project_id, gpu_count=2, cpus=48, ready_ms=1)
+    for _ in range(2):
+        await pool.world.beat(idle)
+        await pool.decide(30_000)
+    assert (await pool.row()).resources["gpus_min"] == 2
+    await pool.leaves()
+    await pool.world.beat(idle)
+    await pool.decide(1_000)
+    async with pool.world.database.transaction() as connection:
+        held = await connection.execute(select(allocations.c.node_id).where(allocations.c.to_ms.is_(None)))
+    assert list(held.scalars()) == [idle]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from app.core.board import LASTING_NODE_STATES, Board
 from app.core.elastic.deadlines import DeadlineGrowth, SizedMachine, grow_for_deadline
@@ -85,16 +86,18 @@ def may_leave(job: JobView, changed_ms: int | None, now_ms: int) -> bool:
 
 
 def growth_of(
-    board: Board, job: JobView, run: ElasticRun, profile: SpeedProfile | None, remaining_s: float, now_ms: int
-) -> DeadlineGrowth | None:
-    """The machine on which a job is in time that would miss its deadline where it is; None where it would not, or
-    there is none."""
+    board: Board, job: JobView, run: ElasticRun, profile: SpeedProfile | None, remaining_s: float, now_ms: int,
+    idle: Sequence[NodeView] = (),
+) -> DeadlineGrowth | None:  # fmt: skip
+    """The machine on which a job is in time that would miss its deadline where it is: one of `idle`, which are there,
+    or one on offer. None where it would not, or there is none."""
     node = board.nodes.get(run.node_id)
     if run.due_ms is None or node is None:
         return None
     price = node.price_per_hour.micros * run.held.wanted // max(1, node.gpu_count)
     sizes = range(run.held.wanted + 1, run.own + 1)
-    larger = (one for one, _offer in sized_machines(job, node, sizes, (board.own, board.serverful)))
+    there = (one for one, _node in _idle_for(board, idle, job, node, sizes))
+    larger = chain(there, (one for one, _offer in sized_machines(job, node, sizes, (board.own, board.serverful))))
     known = profile or SpeedProfile(run.asked)
     return grow_for_deadline(known, run.held.wanted, remaining_s, (run.due_ms - now_ms) / 1000, price, larger)
 
@@ -200,9 +203,10 @@ def _smaller(
     """From a rented machine that it has for itself alone: that is what is given back."""
     if not _is_rented(node) or len(seen.board.runs_on(node.node_id)) != 1:
         return None
-    found: dict[SizedMachine, Offer | NodeView] = dict(_idle_for(seen, job, node, run))
+    smaller = range(run.least, run.held.wanted)
+    found: dict[SizedMachine, Offer | NodeView] = dict(_idle_for(seen.board, seen.idle, job, node, smaller))
     if seen.may_rent:
-        offered = sized_machines(job, node, range(run.least, run.held.wanted), (seen.board.own, seen.board.serverful))
+        offered = sized_machines(job, node, smaller, (seen.board.own, seen.board.serverful))
         found |= {one: offer for one, offer in offered if not (seen.is_crowded and offer.tier is Tier.OWN)}
     now = SizedMachine(run.held.wanted, node.price_per_hour.micros, 0.0)
     left_s = None if run.due_ms is None else (run.due_ms - now_ms) / 1000
@@ -218,15 +222,15 @@ def _smaller(
 
 
 def _idle_for(
-    seen: SeenRanges, job: JobView, node: NodeView, run: ElasticRun
+    board: Board, idle: Sequence[NodeView], job: JobView, node: NodeView, sizes: range
 ) -> Iterator[tuple[SizedMachine, NodeView]]:
-    """Machines of the job's project that are there already, of the kind of GPU that it has, and smaller: it would pay
-    them whole."""
-    for one in reversed(seen.idle):  # of two that are alike the first is taken
-        if not run.least <= one.gpu_count < run.held.wanted or one.project_id != job.project_id:
+    """Machines of the job's project that are there already, of the kind of GPU that it has, and of these sizes: it
+    would pay them whole."""
+    for one in reversed(idle):  # of two that are alike the first is taken
+        if one.gpu_count not in sizes or one.project_id != job.project_id:
             continue
         need = replace(job.resources, gpus_min=one.gpu_count, gpu_type=node.gpu_type)
-        place = Fleet(seen.board).place_on(one)
+        place = Fleet(board).place_on(one)
         if one.node_id != node.node_id and place.takes(replace(job, resources=need)):
             yield SizedMachine(one.gpu_count, one.price_per_hour.micros, 0.0), one
 

@@ -34,7 +34,7 @@ from app.core.lending import TAKE_MS, lend, remaining_of
 from app.core.model.job import PLACEABLE_JOB_STATES
 from app.core.model.plan import ActionKind, Migrate, MoveOut, Plan
 from app.core.model.run import RunPurpose, RunState
-from app.core.model.snapshot import JobView
+from app.core.model.snapshot import JobView, NodeView
 from app.core.resizing import GpusHeld, GpusTold
 from app.simulator.engine import Event
 from app.simulator.lives import Life, SimulatedRun
@@ -289,11 +289,13 @@ class WithRanges(MovesOut):
         self._looked_ms = now_ms
         left_s = remaining_of(self._board, runs)
         known = [run for run in runs if run.run_id in left_s and self._may_leave(run)]
-        grown = {run.run_id for run in known if self._grows(run, profiles[run.run_id], left_s[run.run_id])}
+        idle = idle_machines(self._board.nodes.values(), {run.node_id for run in self._board.runs.values()})
+        grown: set[str] = set()
+        for run in known:
+            there = () if grown else idle  # two would count on one
+            grown |= {run.run_id} if self._grows(run, profiles[run.run_id], left_s[run.run_id], there) else set()
         if ActionKind.MIGRATE in self._config.capabilities:
             may_rent = self._board.serverful_nodes < self._config.serverful_limit
-            taken = {run.node_id for run in self._board.runs.values()}
-            idle = idle_machines(self._board.nodes.values(), taken)
             seen = SeenRanges(self._board, profiles, self._config, is_crowded, may_rent, idle)
             others = [run for run in known if run.run_id not in grown]
             found = [change_of(seen, self._board.jobs[one.job_id], one, left_s[one.run_id], now_ms) for one in others]
@@ -305,12 +307,12 @@ class WithRanges(MovesOut):
         changed_ms = self._known[run.job_id].changed_ms if self._lives[run.job_id].task.saves else None
         return may_leave(self._board.jobs[run.job_id], changed_ms, self._now_ms)
 
-    def _grows(self, run: ElasticRun, profile: SpeedProfile, left_s: float) -> bool:
+    def _grows(self, run: ElasticRun, profile: SpeedProfile, left_s: float, idle: Sequence[NodeView]) -> bool:
         """Whether it leaves, to go on with more GPUs elsewhere."""
         life = self._lives[run.job_id]
         growth: DeadlineGrowth | None = None
         if run.held.wanted < run.own:
-            growth = growth_of(self._board, self._board.jobs[run.job_id], run, profile, left_s, self._now_ms)
+            growth = growth_of(self._board, self._board.jobs[run.job_id], run, profile, left_s, self._now_ms, idle)
         if growth is None:
             return False
         self.seen.grown += 1

@@ -19,6 +19,7 @@ from app.core.elastic.range_moves import (
     PlannedChange,
     SeenRanges,
     change_of,
+    growth_of,
     idle_machines,
     may_leave,
     nodes_in,
@@ -131,6 +132,31 @@ def test_who_has_changed_lately_stays() -> None:
     assert not may_leave(replace(job, locked=True), 0, now_ms)
 
 
+def grown(*idle: NodeView, offers: Any = (), due_h: float = 6.0) -> int | None:
+    """The GPUs that a range goes on with that has one of four, and ten hours to go."""
+    own = machine("node_a", 1, free_gpus=())
+    job = samples.job("job_a", JobState.RUNNING, resources=Resources(gpus_min=1, gpus_max=4))
+    runs = (samples.run("run_a", "job_a", "node_a"),)
+    board = Board.of(samples.snapshot(jobs=(job,), runs=runs, nodes=(own, *idle), offers=offers))
+    now_ms = board.now_ms
+    run = replace(HELD, held=GpusHeld((0,), 1), told=GpusTold((0,)), due_ms=now_ms + int(due_h * 3_600_000))
+    found = growth_of(board, job, run, CURVE, HOURS_S, now_ms, idle)
+    return None if found is None else found.to.gpus
+
+
+def test_for_its_deadline_it_goes_to_a_machine_that_is_there_and_idle() -> None:
+    """Also where none is on offer; with what is there it need not wait for one to come."""
+    assert grown() is None
+    assert grown(machine("node_b", 2)) == 2
+    assert grown(machine("node_b", 4)) == 4
+    assert grown(machine("node_b", 2), due_h=5.0) is None, "it would be late there as well"
+    assert grown(machine("node_b", 8)) is None, "it may have four"
+    assert grown(machine("node_b", 2, project_id="another")) is None
+    assert grown(machine("node_b", 2, gpu_type="H100")) is None
+    dear = samples.offer("of-2", Tier.MARKETPLACE, "9.00", gpu_count=2, cpus=64, startup_ms=30_000)
+    assert grown(machine("node_b", 4), offers=(dear,)) == 4, "more speed for a dollar"
+
+
 # What a job begins with
 
 MINUTE_MS = 60_000
@@ -142,7 +168,8 @@ SIZES = tuple(
 
 def begins(run_min: int, due_min: float, curve: Any = CURVE, offers: Any = SIZES, **changes: Any) -> int | None:
     """The GPUs that a job begins with, of whose range one to four it needs one: with that it takes `run_min`."""
-    need = {"resources": Resources(gpus_min=1, gpus_max=4), "total_run_ms": run_min * MINUTE_MS} | changes
+    need: dict[str, Any] = {"resources": Resources(gpus_min=1, gpus_max=4), "total_run_ms": run_min * MINUTE_MS}
+    need |= changes
     job = samples.job("job_a", deadline_ms=samples.NOW_MS + int(due_min * MINUTE_MS), **need)
     board = Board.of(samples.snapshot(jobs=(job,), offers=offers))
     found = start_of(board, job, curve, samples.NOW_MS)

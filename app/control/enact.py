@@ -21,6 +21,7 @@ from app.core.model.plan import (
     Merge,
     Migrate,
     MoveOut,
+    Preempt,
     Provision,
     Release,
     Split,
@@ -188,8 +189,8 @@ async def _carry_out_laid_out(
 
 async def _carry_out(connection: Connection, context: ControlContext, action: Enactable, *, now_ms: int) -> None:
     match action:
-        case Demote():
-            await _demote(connection, context, action, now_ms=now_ms)
+        case Demote() | Preempt():
+            await _stop(connection, context, action, now_ms=now_ms)
         case Release():
             await _release(connection, context, action, now_ms=now_ms)
         case Migrate():
@@ -204,7 +205,8 @@ async def _carry_out(connection: Connection, context: ControlContext, action: En
             raise MovedOnError(f"{action.kind} cannot be enacted here")
 
 
-async def _demote(connection: Connection, context: ControlContext, action: Demote, *, now_ms: int) -> None:
+async def _stop(connection: Connection, context: ControlContext, action: Demote | Preempt, *, now_ms: int) -> None:
+    """Its run saves and leaves, and its job waits again."""
     job_ids = await jobs_of_run(connection, action.run_id)
     for job_id in job_ids:
         await drop_move(connection, context.ids, job_id, action.reason, now_ms=now_ms)

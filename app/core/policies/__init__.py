@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from app.core.policies.allpass import Allpass
+from app.core.policies.cornucopia import Cornucopia
 from app.core.policies.fixed_threshold import FixedThreshold
 from app.core.policies.hpa import Hpa, HpaConventional
 from app.core.policies.ordered import Sjf, SjfNp, TiresiasL, TiresiasLNp
@@ -26,6 +27,7 @@ _ALL: tuple[Callable[[], Policy], ...] = (
     TiresiasLNp,
     Sjf,
     SjfNp,
+    Cornucopia,
 )
 _POLICIES: Mapping[str, Callable[[], Policy]] = {policy().name: policy for policy in _ALL}
 

@@ -32,7 +32,7 @@ _Rider = tuple[Rank, RunView, JobView]
 
 
 @dataclass(slots=True)
-class _Room:
+class RiddenNode:
     """A rented node: GPUs that are free or about to be, and the runs that could be stopped, in their order."""
 
     node: NodeView
@@ -50,7 +50,9 @@ class _Room:
         )
 
 
-class _Ordered:
+class Ordered:
+    """Whoever has an order of jobs is one; `rank` says it."""
+
     name = ""
     uses = _NON_PREEMPTIVE | {ActionKind.PREEMPT}
     moves_by_budget = False
@@ -64,8 +66,11 @@ class _Ordered:
         desk = PlanBuilder(board, config)
         jobs = board.in_turn(sorted(board.placeable(), key=lambda job: self.rank(job, None, board.now_ms)))
         left_over = [job for job in jobs if not self._place(desk, job)]
+        for job in left_over:
+            self._left_waiting(desk, job)
         if self.preempts and desk.outlook.may(ActionKind.PREEMPT):
-            self._preempt(desk, [job for job in left_over if desk.wants_node(job)])
+            wanting = (job for job in left_over if desk.wants_node(job))
+            self._preempt(desk, [job for job in wanting if self._may_have_others_stopped(desk, job)])
         desk.release_idle_after(0)
         return desk.plan(self.name), state
 
@@ -79,12 +84,24 @@ class _Ordered:
         place = desk.ready_place(job)
         if place is not None:
             desk.assign(job, place)
+        elif self._begin(desk, job):
+            pass
         elif (coming := desk.coming_place(job)) is not None:
             coming.take(job)
             desk.wait(job, desk.outlook.counts_on(coming))
         elif not desk.provision(job):
             desk.hold_open(job)
             return False
+        return True
+
+    def _begin(self, _desk: PlanBuilder, _job: JobView) -> bool:
+        """Whether it begins in a way of its own, before a node that comes or is rented."""
+        return False
+
+    def _left_waiting(self, desk: PlanBuilder, job: JobView) -> None:
+        """There is nothing for it now."""
+
+    def _may_have_others_stopped(self, _desk: PlanBuilder, _job: JobView) -> bool:
         return True
 
     def _preempt(self, desk: PlanBuilder, waiting: list[JobView]) -> None:
@@ -98,13 +115,13 @@ class _Ordered:
             if kind not in hopeless and not self._make_room(desk, rooms, job):
                 hopeless.add(kind)  # those of its kind behind it come after at least as many
 
-    def _rooms(self, desk: PlanBuilder) -> list[_Room]:
+    def _rooms(self, desk: PlanBuilder) -> list[RiddenNode]:
         board, now_ms = desk.board, desk.now_ms
         rooms = []
         for node in board.nodes.values():
             if node.tier not in SERVERFUL_TIERS or node.state != NodeState.READY:
                 continue
-            room = _Room(node, desk.free_gpus(node), [])
+            room = RiddenNode(node, desk.free_gpus(node), [])
             for run in board.runs_on(node.node_id):
                 for job in filter(None, map(board.jobs.get, run.job_ids)):
                     if job.state == JobState.CHECKPOINTING:
@@ -115,9 +132,9 @@ class _Ordered:
             rooms.append(room)
         return rooms
 
-    def _make_room(self, desk: PlanBuilder, rooms: list[_Room], job: JobView) -> bool:
+    def _make_room(self, desk: PlanBuilder, rooms: list[RiddenNode], job: JobView) -> bool:
         rank, need = self.rank(job, None, desk.now_ms), job.resources.gpus_min
-        best: tuple[_Room, list[_Rider]] | None = None
+        best: tuple[RiddenNode, list[_Rider]] | None = None
         for room in rooms:
             victims = self._victims(room, rank, need) if room.could_hold(job) else None
             if victims is not None and (best is None or _earliest(victims) > _earliest(best[1])):
@@ -135,7 +152,7 @@ class _Ordered:
         room.free -= need
         return True
 
-    def _victims(self, room: _Room, rank: Rank, need: int) -> list[_Rider] | None:
+    def _victims(self, room: RiddenNode, rank: Rank, need: int) -> list[_Rider] | None:
         """Who has to leave the node; None if that would not be enough."""
         free, victims = room.free, []
         for rider in reversed(room.runs):
@@ -148,7 +165,7 @@ class _Ordered:
     def _comes_before(self, waiting: Rank, running: Rank) -> bool:
         return waiting < running
 
-    def _wake_when_it_comes_before(self, desk: PlanBuilder, rank: Rank, room: _Room) -> None:
+    def _wake_when_it_comes_before(self, desk: PlanBuilder, rank: Rank, room: RiddenNode) -> None:
         """Time alone may put a run behind a job that waits."""
         for behind, run, job in room.runs:
             if run.trains_since_ms is None or self._comes_before(rank, behind):
@@ -162,7 +179,7 @@ class _Ordered:
         raise NotImplementedError
 
 
-class Sjf(_Ordered):
+class Sjf(Ordered):
     """Shortest remaining time first."""
 
     name = "sjf"
@@ -188,7 +205,7 @@ class SjfNp(Sjf):
     preempts = False
 
 
-class TiresiasL(_Ordered):
+class TiresiasL(Ordered):
     """Least attained service, discretised."""
 
     name = "tiresias-l"

@@ -21,7 +21,9 @@ def policy_config(settings: Settings) -> PolicyConfig:
     made_before_broken = settings.moves == "make_before_break"
     merges = {ActionKind.MERGE, ActionKind.SPLIT} if settings.merging else set()
     return PolicyConfig(
-        capabilities=STOP_AND_GO | ({ActionKind.MIGRATE} if made_before_broken else set()) | merges,
+        capabilities=STOP_AND_GO
+        | {ActionKind.PREEMPT, *({ActionKind.MIGRATE} if made_before_broken else set())}
+        | merges,
         serverless_budget_ms=_ms(settings.serverless_budget_s),
         serverless_limit=settings.serverless_limit,
         serverful_limit=settings.serverful_limit,

@@ -30,7 +30,7 @@ export interface Replay {
 
 /** The names that the service knows; one that it does not know is answered with all it does. */
 export const POLICIES = [
-  "allpass", "allpass-drain", "allpass-paper", "cheapest-first", "fixed-threshold", "hpa", "hpa-conventional", "modal-only", "sjf", "sjf-np", "tiresias-l", "tiresias-l-np",
+  "allpass", "allpass-drain", "allpass-paper", "cheapest-first", "cornucopia", "fixed-threshold", "hpa", "hpa-conventional", "modal-only", "sjf", "sjf-np", "tiresias-l", "tiresias-l-np",
 ] as const;
 
 const SIGNALS: Record<string, string> = { p: "pressure p", F_s: "F in s", C: "GPUs", D_gpu_s: "demand in GPU s", jobs_waiting: "jobs waiting" };

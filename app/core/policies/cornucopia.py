@@ -1,0 +1,136 @@
+"""`cornucopia`: the three queues of the Cornucopia paper (section 4.2) over jobs that wait and jobs that run.
+
+Interactive jobs come first and are never stopped; then batch jobs, then long ones, and in each of these whoever has had
+less. On machines of the team's own a range begins on what is free, and what it has above its least it lends; that is
+done beside any policy (`app.core.lending`), so a whole job is stopped for one only once that has waited for long enough
+to be lent something. What a view tells has to do: a job falls by the time that it has trained, at the thresholds that
+hold until a thousand jobs have ended, and rises by all the time that it has waited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from app.core.elastic.kinds import ENOUGH_JOBS, ElasticKind, KindEvidence, judge_kind
+from app.core.elastic.queues import (
+    QUANTUM_GPU_S,
+    PriorityQueue,
+    QueuePlace,
+    QueueThresholds,
+    demotion_s,
+    promotion_wait_s,
+    service_class,
+)
+from app.core.elastic.rules import MENDED
+from app.core.model.job import JobKind
+from app.core.model.plan import ActionKind
+from app.core.model.snapshot import JobView, RunView
+from app.core.policies.ordered import Ordered, Rank, RiddenNode
+from app.core.policies.plan_builder import PlanBuilder
+from app.core.remaining import ran_ms
+
+LENT_WITHIN_MS = 10_000  # since a job came: until then nobody is stopped for it, as it may be lent what it needs
+REST_MS = 600_000  # in which a run is stopped for none of its own queue
+_CLASSES = 64
+_MOST_DEMOTIONS = 3  # that are foreseen
+_THRESHOLDS = QueueThresholds()
+
+
+class Cornucopia(Ordered):
+    """See the module."""
+
+    name = "cornucopia"
+    uses = frozenset(
+        {ActionKind.START, ActionKind.ASSIGN, ActionKind.PROVISION, ActionKind.RELEASE, ActionKind.PREEMPT}
+    )
+
+    def rank(self, job: JobView, run: RunView | None, now_ms: int) -> Rank:
+        """Its queue and its class in that, then by arrival."""
+        ran = ran_ms(job, run, now_ms)
+        return self._rank(job, ran, now_ms - job.submitted_ms - ran, rests=_rests_ms(run, now_ms) > 0)
+
+    def _rank(self, job: JobView, ran: int, waited: int, *, rests: bool) -> Rank:
+        place, classed = standing_of(job, ran, waited), 0
+        if not rests:
+            classed = min(_CLASSES - 1, service_class(place, MENDED))
+        return place.queue * _CLASSES + classed, job.submitted_ms, job.job_id
+
+    def _begin(self, desk: PlanBuilder, job: JobView) -> bool:
+        return desk.start_on_own(job, None)
+
+    def _may_have_others_stopped(self, desk: PlanBuilder, job: JobView) -> bool:
+        if desk.now_ms - job.submitted_ms >= LENT_WITHIN_MS:
+            return True
+        desk.wake(job.submitted_ms + LENT_WITHIN_MS)
+        return False
+
+    def _comes_before(self, waiting: Rank, running: Rank) -> bool:
+        """An earlier queue, or an earlier class of the same one. Nothing that is interactive is stopped."""
+        return waiting[0] < running[0] and running[0] // _CLASSES > PriorityQueue.INTERACTIVE
+
+    def _wake_when_it_comes_before(self, desk: PlanBuilder, rank: Rank, room: RiddenNode) -> None:
+        """Time alone puts a run behind a job that waits, and a job that waits before a run."""
+        now_ms = desk.now_ms
+        for behind, run, job in room.runs:
+            if run.trains_since_ms is None or self._comes_before(rank, behind):
+                continue
+            ran = ran_ms(job, run, now_ms)
+            waited = now_ms - job.submitted_ms - ran
+            for after_ms in sorted({_rests_ms(run, now_ms), *(one - ran for one in boundaries_ms(job))}):
+                if after_ms > 0 and self._comes_before(
+                    rank, self._rank(job, ran + after_ms, waited, rests=after_ms < _rests_ms(run, now_ms))
+                ):
+                    desk.wake(now_ms + after_ms)
+                    break
+
+    def _left_waiting(self, desk: PlanBuilder, job: JobView) -> None:
+        """A long job that has waited for as long again is a batch job again."""
+        ran = ran_ms(job, None, desk.now_ms)
+        waited = desk.now_ms - job.submitted_ms - ran
+        if standing_of(job, ran, waited).queue is PriorityQueue.LONG:
+            wait_ms = round(promotion_wait_s(_THRESHOLDS) * 1000)
+            desk.wake(desk.now_ms + wait_ms - waited % wait_ms)
+
+
+def kind_of(job: JobView) -> ElasticKind:
+    """By its label, else by what is predicted of its time, else by its number of steps."""
+    known = KindEvidence(
+        label=ElasticKind.INTERACTIVE if job.kind is JobKind.INTERACTIVE else None,
+        usual_s=None if job.total_run_ms is None else max(1, job.total_run_ms) / 1000,
+        past_jobs=ENOUGH_JOBS,
+        steps=job.total_steps,
+    )
+    return judge_kind(known).kind
+
+
+def standing_of(job: JobView, ran: int, waited: int) -> QueuePlace:
+    """Where a job stands that has trained and waited for so long: it falls each time that it has trained for a
+    threshold, and rises to the batch jobs each time that it has waited for one, and what it has had is halved then."""
+    place = QueuePlace.of(kind_of(job))
+    left_s = ran / 1000
+    if place.queue is PriorityQueue.INTERACTIVE:
+        falls_s = demotion_s(PriorityQueue.INTERACTIVE, _THRESHOLDS)
+        if left_s < falls_s:
+            return replace(place, served_gpu_s=left_s * job.resources.gpus_min)
+        left_s -= falls_s
+    falls = int(left_s // demotion_s(PriorityQueue.BATCH, _THRESHOLDS))
+    rises = min(falls, max(0, int(waited / 1000 // promotion_wait_s(_THRESHOLDS))))
+    queue = PriorityQueue.LONG if falls > rises else PriorityQueue.BATCH
+    return QueuePlace(queue, served_gpu_s=ran / 1000 * job.resources.gpus_min / 2**rises)
+
+
+def boundaries_ms(job: JobView) -> Iterator[int]:
+    """After how much training a job may stand elsewhere: it falls, or is of the next class."""
+    first_s = demotion_s(PriorityQueue.INTERACTIVE, _THRESHOLDS) if kind_of(job) is ElasticKind.INTERACTIVE else 0.0
+    for falls in range(_MOST_DEMOTIONS + 1):
+        yield round(1000 * (first_s + falls * demotion_s(PriorityQueue.BATCH, _THRESHOLDS)))
+    for number in range(2 * _CLASSES):  # halved classes included
+        yield -(-round(1000 * QUANTUM_GPU_S * 2**number) // job.resources.gpus_min)
+        if QUANTUM_GPU_S * 2**number > 1e9:
+            return
+
+
+def _rests_ms(run: RunView | None, now_ms: int) -> int:
+    since_ms = None if run is None else run.trains_since_ms
+    return 0 if since_ms is None else since_ms + REST_MS - now_ms

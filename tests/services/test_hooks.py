@@ -57,6 +57,7 @@ KNOWN_BY = {
     "app/api/jobs.py": "shows merges to their jobs' owners",
     "app/api/views.py": "shows merges to their jobs' owners",
     "app/services/reading/explain_job.py": "says why a job waits or trains with another one",
+    "app/services/sizes/resize_nodes.py": "a job that trains with another one is on one machine",
 }
 
 

@@ -40,7 +40,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
     coming = await explanations.coming_machine(connection, job.id) if waits else None
     saving = standing.state is JobState.CHECKPOINTING
     asked = most_under_one(row["affinity"] or {})
-    pause_s = settings.move_save_s + settings.move_load_s
+    pause_s, restarts = settings.move_save_s + settings.move_load_s, job.template.get("resize_by") == "restart"
     merge = (await newest_merges(connection, [job.id])).get(job.id)
     return explain(
         Facts(
@@ -89,7 +89,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             lent=(
                 *await explain_standby(connection, job.id, _node_of(live), now_ms=now_ms),
                 *([] if live is None else await explain_kept(connection, job.id, live.run_id, now_ms=now_ms)),
-                *([] if live is None else await explain_restarts(connection, live.run_id, restart_s=pause_s)),
+                *(await explain_restarts(connection, live.run_id, restart_s=pause_s) if live and restarts else []),
             ),
             queued=(
                 *await explain_queue(connection, job.id, now_ms=now_ms),

@@ -175,9 +175,8 @@ class Watched(Message):
 
 class GpusTold(Message):
     """What a training said of the GPUs that it was given, by their numbers: those that it uses, those that its
-    processes are about to leave, and those that no process of it could begin on. `pause_ms`: for
-    how long the last change of them had no step taken; of one that is restarted, from the request to the first step
-    after it. `kept`: why such a one keeps what it uses ("unsaved", "failed", "refused")."""
+    processes are about to leave, and those that no process of it could begin on. `pause_ms`: for how long the last
+    change of them had no step taken. `kept`: why one that is restarted for it keeps what it uses ("failed")."""
 
     used: list[GpuIndex] = Field(max_length=MOST_GPUS)
     leaving: list[GpuIndex] = Field(max_length=MOST_GPUS)

@@ -69,15 +69,6 @@ async def spread_job(connection: AsyncConnection, job_id: str, project_id: str) 
     )
 
 
-async def nodes_of(connection: AsyncConnection, job_id: str) -> tuple[int, int | None]:
-    """On how many machines the job is, or is to begin, and on how many its owner wants it to go on."""
-    found = await connection.execute(select(jobs.c.resources).where(jobs.c.id == job_id))
-    asks = found.scalar_one_or_none()
-    told = asks if isinstance(asks, dict) else {}
-    has, wanted = told.get("nodes"), told.get("nodes_wanted")
-    return has if type(has) is int else 1, wanted if type(wanted) is int else None
-
-
 async def spread_run(connection: AsyncConnection, run_id: str) -> SpreadRun:
     row = (await connection.execute(select(runs.c.state, runs.c.stops_together).where(runs.c.id == run_id))).one()
     of = allocations.c

@@ -85,7 +85,7 @@ async def explain_job(connection: Connection, settings: Settings, job: JobRow, *
             moving=await explanations.open_move(connection, job.id),
             move_timeout_ms=int(settings.move_timeout_s * 1000),
             spread=() if live is None else await explain_spread(connection, job.id, asked),
-            resized=await explain_nodes(connection, job.id),
+            resized=await explain_nodes(connection, job.id, row["resources"]),
             lent=(
                 *await explain_standby(connection, job.id, _node_of(live), now_ms=now_ms),
                 *([] if live is None else await explain_kept(connection, job.id, live.run_id, now_ms=now_ms)),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from app.core.explaining.facts import Remark
+from app.core.gang_wishes import WANTED
 from app.db.connection import Connection
 from app.db.reading.explanations import last_event
 from app.db.reading.sizes import MACHINES_CHANGED
-from app.db.runs.machine_counts import nodes_of
 from app.services.sizes.resize_nodes import RESIZE_ASKED, RESIZE_WAITS
 
 
-async def explain_nodes(connection: Connection, job_id: str) -> tuple[Remark, ...]:
-    """Nothing of a job that has as many as its owner wants."""
-    has, wanted = await nodes_of(connection, job_id)
+async def explain_nodes(connection: Connection, job_id: str, asks: Any) -> tuple[Remark, ...]:
+    """Nothing of a job that has as many as its owner wants. `asks`: what it asks for, as it is stored."""
+    asked = [asks.get(name) for name in ("nodes", WANTED)] if isinstance(asks, dict) else [None, None]
+    has, wanted = (one if type(one) is int else None for one in asked)
+    has = has or 1
     if wanted is None or wanted == has:
         return ()
     last = await last_event(connection, job_id, (RESIZE_ASKED, RESIZE_WAITS, MACHINES_CHANGED))

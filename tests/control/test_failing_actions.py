@@ -13,7 +13,19 @@ from app.control.failed_actions import EFFORTS, HELD_AFTER, MOST_HELD, RESTS_MS
 from app.control.loop import policy_config
 from app.core.model.job import PauseReason
 from app.core.model.merge import MergeMode
-from app.core.model.plan import Action, ActionKind, Assign, Demote, Merge, Migrate, Provision, Release, Split, Start
+from app.core.model.plan import (
+    Action,
+    ActionKind,
+    Assign,
+    Demote,
+    Merge,
+    Migrate,
+    Preempt,
+    Provision,
+    Release,
+    Split,
+    Start,
+)
 from app.db import tables as t
 from app.db.decisions.health import read_health
 from app.db.decisions.item_failures import failures_now
@@ -90,6 +102,12 @@ async def _demotes(world: World) -> Pair:
     return Pair((first, second), "runs", first.run_id, _job_is(world, "checkpointing"))
 
 
+async def _preempts(world: World) -> Pair:
+    held = [await _running(world) for _ in range(2)]
+    first, second = (Preempt(job_id, run_id, "because", VERSIONS) for job_id, run_id, _ in held)
+    return Pair((first, second), "runs", first.run_id, _job_is(world, "checkpointing"))
+
+
 async def _migrates(world: World) -> Pair:
     node_id = await _free_node(world, gpus=2)
     held = [await _running(world) for _ in range(2)]
@@ -146,6 +164,7 @@ PAIRS: dict[ActionKind, Callable[[World], Awaitable[Pair]]] = {
     ActionKind.ASSIGN: _assigns,
     ActionKind.PROVISION: _provisions,
     ActionKind.DEMOTE: _demotes,
+    ActionKind.PREEMPT: _preempts,
     ActionKind.MIGRATE: _migrates,
     ActionKind.RELEASE: _releases,
     ActionKind.MERGE: _merges,

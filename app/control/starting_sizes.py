@@ -47,9 +47,8 @@ class StartSizer:
         )
 
     async def _size(self, snapshot: Snapshot, new: list[JobView]) -> list[str]:
-        now_ms, board = snapshot.now_ms, Board.of(replace(snapshot, jobs=tuple(new), runs=(), merges=()))
-        kinds = {job.job_id: first_kind(board, job) for job in new}
-        gpu_types = {job_id: kind for job_id, kind in kinds.items() if kind is not None}
+        now_ms = snapshot.now_ms
+        board, gpu_types = await asyncio.to_thread(_begins_on, snapshot, new)
         async with self._context.database.statement() as connection:
             known = await read_waiting(connection, gpu_types)
         starts = await asyncio.to_thread(_starts, board, known, gpu_types, now_ms)
@@ -59,6 +58,18 @@ class StartSizer:
 
         done = await each(self._context, Chore.LEND, starts, act, named=lambda start: start.job_id)
         return [job_id for job_id in done if job_id is not None]
+
+
+def _begins_on(snapshot: Snapshot, new: list[JobView]) -> tuple[Board, dict[str, str]]:
+    """What is on offer for these jobs; and by job, on which kind of GPU it would begin."""
+    since, found = time.monotonic(), dict[str, str]()
+    board = Board.of(replace(snapshot, jobs=tuple(new), runs=(), nodes=(), merges=()))
+    for job in new:
+        if time.monotonic() - since > _MOST_S:
+            break
+        kind = first_kind(board, job)
+        found |= {} if kind is None else {job.job_id: kind}
+    return board, found
 
 
 def _starts(board: Board, known: KnownOfWaiting, gpu_types: dict[str, str], now_ms: int) -> list[LargerStart]:

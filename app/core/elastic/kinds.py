@@ -5,6 +5,7 @@ A wrong answer costs little: an interactive job that runs long is demoted (`queu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -22,7 +23,10 @@ _ATTENDED = frozenset(
         *("ipython", "ipython3", "jupyter", "jupyter-lab", "jupyter-notebook", "marimo", "code-server"),
     }
 )
-_BEFORE_PROGRAMS = frozenset({"-m", "-c", "exec", "then", "do", "&&", "||", "|", ";"})
+_BEFORE_PROGRAMS = frozenset(
+    {"-m", "-c", "exec", "env", "sudo", "nohup", "time", "run", "then", "do", "&&", "||", "|", ";"}
+)
+_SETS = re.compile(r"[A-Za-z_]\w*=.*")  # a variable, for the program behind it
 
 
 class ElasticKind(StrEnum):
@@ -96,7 +100,7 @@ def attended_program(words: Sequence[object]) -> str | None:
     tokens = text.replace(";", " ; ").replace("(", " ; ").split()
     for before, token in pairwise([";", *tokens]):
         name = token.rpartition("/")[2]
-        if name in _ATTENDED and (before in _BEFORE_PROGRAMS or "=" in before):
+        if name in _ATTENDED and (before in _BEFORE_PROGRAMS or _SETS.fullmatch(before)):
             return name
     return None
 

@@ -60,8 +60,8 @@ class GpuSharing:
         profile = self._profile(run)
         sizes, speeds = _curve(profile, run)
         loss = loss_per_gpu(sizes, speeds, size - sizes[0], self.rules)
-        late = self.is_late(run, size - 1)
-        return (late, -self._queue(run.job_id), round(loss, _DIGITS), run.resize_s, -size, -self._class(run.job_id))
+        late, again_s = self.is_late(run, size - 1), run.resize_s if run.restarts else 0.0
+        return (late, -self._queue(run.job_id), round(loss, _DIGITS), again_s, -size, -self._class(run.job_id))
 
     def growth_key(self, run: ElasticRun, size: int, idle: int) -> tuple[float, ...]:
         """Least first: interactive jobs, whoever would be late, the largest gain, the smallest part of its own."""

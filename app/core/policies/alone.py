@@ -37,11 +37,11 @@ class Leaver:
     def _alone(self) -> Iterator[tuple[JobView, RunView, NodeView]]:
         """Those that have as many GPUs as they need, and nobody any of the others."""
         for node in list(self.board.all_open()):
-            if node.tier == Tier.OWN or len(node.free_gpus) == node.gpu_count or self._is_shared(node):
+            held = node.gpu_count - len(node.free_gpus)
+            if node.tier == Tier.OWN or not held or self._is_shared(node):
                 continue
             run = self.board.runs_on(node.node_id)[0]
             for job in self.mover.movable(run):
-                held = node.gpu_count - len(node.free_gpus)
                 if held == job.resources.gpus_min and job.job_id not in self.mover.going and not self.mover.rests(run):
                     yield job, run, node
 

@@ -63,9 +63,10 @@ async def change_job(connection: AsyncConnection, job_id: str, columns: Mapping[
     await notify.job(connection, job_id)
 
 
-async def read_asks(connection: AsyncConnection, job_id: str) -> Mapping[str, Any]:
-    """What a locked job asks for, as its row has it."""
-    return dict((await connection.execute(select(jobs.c.resources).where(jobs.c.id == job_id))).scalar_one())
+async def read_asks(connection: AsyncConnection, job_id: str) -> dict[str, Any]:
+    """What a locked job asks for, as its row has it; nothing where that makes no sense."""
+    found = (await connection.execute(select(jobs.c.resources).where(jobs.c.id == job_id))).scalar_one()
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def _standing(row: Mapping[Any, Any]) -> JobStanding:

@@ -71,13 +71,6 @@ async def kept_since(connection: AsyncConnection, run_id: str) -> int | None:
     return since
 
 
-async def resources_of(connection: AsyncConnection, job_id: str) -> dict[str, Any]:
-    """What a locked job asks for, as it is stored."""
-    found = await connection.execute(select(jobs.c.resources).where(jobs.c.id == job_id))
-    row = found.scalar_one_or_none()
-    return dict(row) if isinstance(row, dict) else {}
-
-
 async def set_kept(connection: AsyncConnection, run_id: str, *, now_ms: int | None) -> None:
     """Of a locked run. None: it is not so any more."""
     await connection.execute(update(runs).where(runs.c.id == run_id).values(keeps_gpus_ms=now_ms))

@@ -7,8 +7,8 @@ from app.core.model.run import RunState
 from app.core.policies.reasons import duration
 from app.core.resizing import LEAST, GpusHeld, GpusTold, kept_as_told
 from app.db.connection import Connection
-from app.db.jobs.steering import change_job
-from app.db.runs.kept_gpus import has_been_told, resources_of, set_kept
+from app.db.jobs.steering import change_job, read_asks
+from app.db.runs.kept_gpus import has_been_told, set_kept
 from app.db.runs.live_runs import lock_run
 from app.db.runs.sizes import SizedRun, set_run_size, sized_run
 from app.db.transitions import Event, add_job_event
@@ -56,7 +56,7 @@ async def tell_as_told(connection: Connection, job_id: str, run: SizedRun, told:
     count, wanted = len(kept_as_told(run.held, told).indices), run.held.wanted
     data = {"run_id": run.run_id, "why": told.kept, "gpus": count, "gpus_wanted": wanted}
     message = _restart_failed(count, wanted, told.kept or "")
-    resources = await resources_of(connection, job_id) if told.kept == FAILED else {}
+    resources = await read_asks(connection, job_id) if told.kept == FAILED else {}
     if resources.get("gpus_max") == wanted != count and LEAST not in resources:
         await change_job(connection, job_id, {"resources": {**resources, "gpus_min": count, "gpus_max": count}})
         message = f"{message}; its job asks for {count} again"

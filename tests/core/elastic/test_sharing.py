@@ -274,6 +274,13 @@ def test_a_range_is_begun_again_where_that_saves_more_than_its_pause(
     assert (sizes(lend(board, [a], set(), NOW_MS, given_())) == {"run_a": 2}) is grows
 
 
+def test_of_equals_the_largest_holder_lends_whatever_its_last_change_took() -> None:
+    """Pauses of trainings that go on are a matter of moments, and noise would decide."""
+    a = elastic("a", 0, 1, 2, 3, told=GpusTold((0, 1, 2, 3), pause_ms=3_100))
+    b = elastic("b", 4, 5, told=GpusTold((4, 5), pause_ms=3_000))
+    assert sizes(asked(6, [a, b], [waits("job_w")], given_())) == {"run_a": 3}
+
+
 @pytest.mark.parametrize(
     ("pause_ms", "left_s", "grows"),
     [(None, 3, False), (None, 5, True), (200, 5, True), (9_000, 30, False), (9_000, 40, True)],

@@ -60,6 +60,7 @@ class Lender:
         await each_by_itself(
             self._context, Chore.LEND, [plan], lambda it: self._grower.give_up(snapshot, it), named=_all
         )
+        await each_by_itself(self._context, Chore.LEND, [snapshot], self._queues.learn, named=_queues)
         await each_by_itself(self._context, Chore.LEND, [plan], lambda it: self._lend(snapshot, it), named=_all)
 
     async def _lend(self, snapshot: Snapshot, plan: Plan) -> None:
@@ -103,6 +104,10 @@ class Lender:
 
 def _speeds(_: Sequence[ElasticRun]) -> str:
     return "speeds of elastic jobs"
+
+
+def _queues(_: Snapshot) -> str:
+    return "how long jobs run"
 
 
 def _all(plan: Plan) -> str:

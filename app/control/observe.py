@@ -10,6 +10,7 @@ from app.control.context import ControlContext, as_ms
 from app.control.failed_actions import Effort
 from app.core.limits import within_limits
 from app.core.model.snapshot import JobView, Snapshot
+from app.core.policies import goes_by_queues
 from app.db.decisions.changed_rows import Looked
 from app.db.decisions.item_failures import FailureKey, ItemFailure, failures_now
 from app.db.decisions.snapshots import Memory, freeze, read_snapshot
@@ -56,6 +57,7 @@ async def observe(context: ControlContext, memory: Memory) -> Observation:
             usual_image=settings.node_image,
             lifetime_margin_ms=as_ms(settings.lifetime_margin_s),
             merging=bool(settings.merging),
+            by_queues=goes_by_queues(settings.policy),
             reading=reading,
             memory=memory,
         )

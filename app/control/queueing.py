@@ -12,9 +12,16 @@ from app.core.elastic.runs import ElasticRun
 from app.core.elastic.sharing import NO_USE, GpuSharing
 from app.core.model.health import Chore
 from app.core.model.snapshot import Snapshot
+from app.core.policies import goes_by_queues
 from app.db.connection import Connection
 from app.db.queues.thresholds import EndedInQueue, ended_in_queues
-from app.services.sizes.stand_in_queues import StandingJob, count_ended, look_at_queues, set_changed
+from app.services.sizes.stand_in_queues import (
+    StandingJob,
+    count_ended,
+    count_unseen,
+    look_at_queues,
+    set_changed,
+)
 
 _AGAIN_MS = 15_000  # a job that waits again may rise
 _FRESH_MS = 600_000  # one that never ran stays where it stands, but for what others of its app show
@@ -31,6 +38,21 @@ class QueueKeeper:
         self._seen: dict[str, tuple[int, StandingJob]] = {}
         self._thresholds: dict[str, QueueThresholds] = {}
         self._counted_ms: int | None = None
+        self._running: frozenset[str] = frozenset()  # at the last decision
+
+    async def learn(self, snapshot: Snapshot) -> None:
+        """Where a policy goes by queues, all jobs of a project show how long its jobs run: of those that ran at the
+        last decision and do not now, the ones that have ended count. What ends while nobody leads is left out."""
+        if not goes_by_queues(self._context.settings.policy):
+            return
+        running = frozenset(job_id for run in snapshot.runs for job_id in run.job_ids)
+        left, self._running = sorted(self._running - running), running
+        now_ms = self._context.clock.now_ms()
+
+        async def act(connection: Connection, some: Sequence[str]) -> int:
+            return await count_unseen(connection, some, now_ms=now_ms)
+
+        await in_batches(self._context, Chore.LEND, left, act, at_once=_COUNTED_AT_ONCE)
 
     async def sharing(self, snapshot: Snapshot, runs: Sequence[ElasticRun], waiting: Collection[str]) -> GpuSharing:
         """What is known of those who lend and of those of their projects that wait. Where that fails nothing is known,

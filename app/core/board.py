@@ -24,7 +24,7 @@ from app.core.model.merge import MergeMode, MergeView
 from app.core.model.node import GONE_NODE_STATES, SERVERFUL_TIERS, NodeState, ProviderTraits, Tier
 from app.core.model.offer import Offer
 from app.core.model.run import PREPARED_RUN_STATES, RunState
-from app.core.model.snapshot import ClosedProvider, JobView, NodeView, RunView, Snapshot
+from app.core.model.snapshot import ClosedProvider, JobView, NodeView, QueueMeans, RunView, Snapshot
 from app.core.queue import edf_key, in_turn
 from app.core.runs_by_speed import RunsBySpeed, SpeedGroup
 from app.core.spot_places import NUMBER_OF_LEVELS, level_of_place
@@ -66,6 +66,7 @@ class Board:
         self.gains: GainLine = IN_TURN
         self.gains_together: GainLine = TOGETHER
         self.no_ahead: frozenset[str] = frozenset()  # projects for whose jobs to come nothing is rented or kept
+        self.queue_means: tuple[QueueMeans, ...] = ()  # by project
         self.merges: dict[str, MergeView] = {}  # by the lead's id
         self.companions: dict[str, MergeView] = {}  # by the companion's
         self._line = WaitingLine()
@@ -89,7 +90,7 @@ class Board:
         board = cls(snapshot.now_ms)
         board.set_offers(snapshot.offers, snapshot.traits, snapshot.closed, snapshot.images)
         board.gains, board.gains_together = snapshot.gains, snapshot.gains_together
-        board.no_ahead = frozenset(snapshot.no_ahead)
+        board.no_ahead, board.queue_means = frozenset(snapshot.no_ahead), snapshot.queue_means
         for merge in snapshot.merges:
             board.put_merge(merge)
         for node in snapshot.nodes:
@@ -115,6 +116,7 @@ class Board:
             gains_together=self.gains_together,
             no_ahead=tuple(sorted(self.no_ahead)),
             images=self.images,
+            queue_means=self.queue_means,
         )
 
     def set_offers(

@@ -40,7 +40,7 @@ def follow(board: Board, snapshot: Snapshot) -> None:
     if of_market != (board.offers, board.traits, board.closed, board.images):
         board.set_offers(*of_market)
     board.gains, board.gains_together = snapshot.gains, snapshot.gains_together
-    board.no_ahead = frozenset(snapshot.no_ahead)
+    board.no_ahead, board.queue_means = frozenset(snapshot.no_ahead), snapshot.queue_means
     _follow_merges(board, snapshot)
     for run_id in board.runs.keys() - {run.run_id for run in snapshot.runs}:
         board.drop_run(run_id)

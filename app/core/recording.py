@@ -134,7 +134,7 @@ def read_record(body: bytes, base: bytes | None, offers: bytes) -> RecordedDecis
         content = _applied(_unpacked(base), content)
     items = {part: [content[part][key] for key in sorted(content[part])] for part in _KEYED}
     waiting = items.pop(_WAITING)
-    others = {name: content[name] for name in _others()}
+    others = {name: content[name] for name in _others() if name in content}  # one of an earlier release has fewer
     return RecordedDecision(
         snapshot=codec.decode(Snapshot, {**others, **items, _OFFERS: _loaded(offers)}),
         state=codec.decode(PolicyState, content["state"]),

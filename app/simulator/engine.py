@@ -34,8 +34,10 @@ from app.core.model.plan import (
 )
 from app.core.model.run import RunPurpose, RunState
 from app.core.model.snapshot import JobView, RunView
+from app.core.policies import goes_by_queues
 from app.core.policy import Policy, PolicyConfig, PolicyState
 from app.simulator.cloud import Cloud
+from app.simulator.habits import Habits
 from app.simulator.knowledge import REFINED_AT
 from app.simulator.lives import Life, SimulatedRun, first_view
 from app.simulator.outcomes import JobOutcome, SimulationResult
@@ -63,6 +65,7 @@ class Simulation:
         self._learns_again = False
         self._board = Board()
         self._board.no_ahead = frozenset() if scenario.ahead else frozenset(task.project for task in scenario.tasks)
+        self._habits = Habits() if goes_by_queues(policy.name) else None
         self._state = PolicyState()
         self._now_ms = 0
         self._agenda: list[tuple[int, int, Event]] = []
@@ -343,6 +346,8 @@ class Simulation:
     def _done(self, life: Life) -> None:
         pass_over(JOB_TRANSITIONS, life.view.state, JobState.SUCCEEDED)
         life.outcome.finished_ms = self._now_ms
+        if self._habits is not None:
+            self._board.queue_means = self._habits.with_ended(life)
         self._unfinished -= 1
         self._board.drop_job(life.task.job_id)
         del self._lives[life.task.job_id]

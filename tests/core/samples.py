@@ -14,7 +14,7 @@ from app.core.model.node import GONE_NODE_STATES, NodeState, Tier
 from app.core.model.offer import Offer
 from app.core.model.plan import STOP_AND_GO, ActionKind
 from app.core.model.run import RunState
-from app.core.model.snapshot import JobView, NodeView, RunView, Snapshot
+from app.core.model.snapshot import JobView, NodeView, QueueMeans, RunView, Snapshot
 from app.core.policy import AllpassRules, PolicyConfig
 
 GIB = 1024**3
@@ -116,7 +116,8 @@ def snapshot(**parts: Any) -> Snapshot:
     ordered = {
         name: tuple(sorted(parts[name], key=lambda row: getattr(row, ids[name]))) for name in ids if name in parts
     }
-    return Snapshot(now_ms=parts.get("now_ms", NOW_MS), no_ahead=parts.get("no_ahead", ()), **ordered)
+    others = {name: parts[name] for name in ("no_ahead", "queue_means") if name in parts}
+    return Snapshot(now_ms=parts.get("now_ms", NOW_MS), **others, **ordered)
 
 
 ALL_ACTIONS = frozenset(ActionKind)
@@ -132,6 +133,8 @@ needs = st.builds(
 images = st.sampled_from(["", "", "", "own:1", "own:2"])
 projects = st.sampled_from(["proj_a", "proj_b"])
 prices = st.integers(1, 5_000_000).map(Money)
+_means_s = st.floats(1e-3, 1e9)
+queue_means = st.builds(QueueMeans, projects, _means_s, _means_s)
 machines: dict[str, Any] = {
     "gpu_type": st.sampled_from(["A100", "H100"]),
     "gpu_count": st.sampled_from([1, 1, 2, 4]),
@@ -232,7 +235,9 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         nodes.append(replace(view, free_gpus=tuple(sorted(free)), idle_since_ms=idle))
     for index in range(draw(st.integers(0, 8))):
         jobs.append(_drawn_job(draw, f"job_{index}", draw(_unplaced_states)))
-    return snapshot(jobs=jobs, runs=runs, nodes=nodes, offers=draw(offer_lists))
+    means = tuple(draw(st.lists(queue_means, max_size=2, unique_by=lambda one: one.project_id)))
+    known = tuple(sorted(means, key=lambda one: one.project_id))
+    return snapshot(jobs=jobs, runs=runs, nodes=nodes, offers=draw(offer_lists), queue_means=known)
 
 
 def _holder(draw: st.DrawFn, job_id: str, gpus: int, on: NodeView) -> JobView:

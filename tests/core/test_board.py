@@ -150,7 +150,7 @@ test_a_kept_board_equals_a_built_one = KeptBoard.TestCase
 
 def moved(board: Board, to: Snapshot, random: Any) -> None:
     """Bring the board to another snapshot by deltas, in any order, some of them for nothing."""
-    board.now_ms = to.now_ms
+    board.now_ms, board.queue_means = to.now_ms, to.queue_means
     steps = [lambda: board.set_offers(to.offers, to.traits)]
     for had, rows, name, put, drop in (
         (board.jobs, to.jobs, "job_id", board.put_job, board.drop_job),

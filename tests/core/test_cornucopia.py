@@ -9,15 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.elastic.queues import QUANTUM_GPU_S, PriorityQueue
+from app.core.elastic.queues import QUANTUM_GPU_S, PriorityQueue, QueueThresholds
 from app.core.model.job import JobKind, JobState, Resources
 from app.core.model.money import Money
 from app.core.model.node import Tier
 from app.core.model.plan import ActionKind
 from app.core.model.run import RunState
-from app.core.model.snapshot import JobView, NodeView, RunView
+from app.core.model.snapshot import JobView, NodeView, QueueMeans, RunView
 from app.core.policies import policy_named
-from app.core.policies.cornucopia import LENT_WITHIN_MS, REST_MS, boundaries_ms, standing_of
+from app.core.policies.cornucopia import (
+    LEAST_MEAN_S,
+    LENT_WITHIN_MS,
+    REST_MS,
+    Cornucopia,
+    boundaries_ms,
+    standing_of,
+)
 from app.core.policy import PolicyConfig
 from tests.core.plans import ask, brief
 from tests.core.samples import ALL_ACTIONS, CONFIG, OFFERS, SERVERLESS, job, node, run, snapshot
@@ -50,9 +57,10 @@ def trains(name: str, ran_ms: int, gpus: int = 1, **changes: Any) -> tuple[JobVi
     return held, live, place
 
 
-def world(*held: tuple[JobView, RunView, NodeView], jobs: Any = (), nodes: Any = (), now_ms: int = AT_MS) -> Any:
+def world(*held: tuple[JobView, RunView, NodeView], jobs: Any = (), nodes: Any = (), means: Any = ()) -> Any:
     return snapshot(
-        now_ms=now_ms,
+        queue_means=means,
+        now_ms=AT_MS,
         jobs=[*(one for one, _, _ in held), *jobs],
         runs=[one for _, one, _ in held],
         nodes=[*(one for _, _, one in held), *nodes],
@@ -119,6 +127,47 @@ def test_whoever_rises_counts_as_having_had_half() -> None:
     assert standing_of(comes(), 7_200_000, 10**10).served_gpu_s == 3_600, "it rises as often as it has fallen"
 
 
+# What a project's jobs have shown
+
+
+def test_where_jobs_of_a_project_run_for_minutes_an_hour_is_long() -> None:
+    """Each project by its own jobs: the same hour is nothing to remark upon in another one."""
+    quick = QueueMeans("proj_a", 5.0, 60.0)
+    jobs = [
+        comes("a", 2 * HOUR_MS, state=JobState.WAITING, done_ms=HOUR_MS, total_run_ms=20 * HOUR_MS),
+        comes("b", HOUR_MS, state=JobState.WAITING, done_ms=HOUR_MS, project_id="proj_b"),
+    ]
+    nodes = [node(f"node_{one}", project_id=f"proj_{one}") for one in "ab"]
+    seen = world(jobs=jobs, nodes=nodes)
+    assert [who for _, who, *_ in plan_of(seen)] == ["job_a", "job_b"]
+    assert [who for _, who, *_ in plan_of(replace(seen, queue_means=(quick,)))] == ["job_a", "job_b"], "it has risen"
+    fresh = comes("a", HOUR_MS + 60_000, state=JobState.WAITING, done_ms=HOUR_MS, total_run_ms=20 * HOUR_MS)
+    assert [who for _, who, *_ in plan_of(world(jobs=[fresh, jobs[1]], nodes=nodes))] == ["job_a", "job_b"]
+    later = plan_of(world(jobs=[fresh, jobs[1]], nodes=nodes, means=(quick,)))
+    assert [who for _, who, *_ in later] == ["job_b", "job_a"]
+
+
+def test_an_interactive_job_falls_after_twice_what_such_jobs_take() -> None:
+    short, waits = trains("i", 130_000, kind=JobKind.INTERACTIVE), interactive()
+    assert plan_of(world(short, jobs=[waits])) == []
+    means = (QueueMeans("proj_a", 60.0, 3600.0),)
+    assert plan_of(world(short, jobs=[waits], means=means)) == [("preempt", "job_i", "run_i")]
+    plan, _ = ask("cornucopia", world(trains("i", 100_000, kind=JobKind.INTERACTIVE), jobs=[waits], means=means), FULL)
+    assert (brief(plan), plan.wake_at_ms) == ([], AT_MS + 20_000)
+
+
+@given(mean_s=st.floats(1e-9, 1e12), ran_ms=st.integers(0, 10**11), waited_ms=st.integers(0, 10**11))
+def test_whatever_was_shown_nobody_looks_more_often_than_once_a_second(
+    mean_s: float, ran_ms: int, waited_ms: int
+) -> None:
+    """Jobs of a millisecond and of a century: a place in line, and no moment at which to look again that is now."""
+    means = (QueueMeans("proj_a", mean_s, mean_s),)
+    waits = comes("w", ran_ms + waited_ms, state=JobState.WAITING, done_ms=ran_ms)
+    seen = world(trains("b", ran_ms), jobs=[waits], means=means)
+    plan, _ = ask("cornucopia", seen, FULL)
+    assert plan.wake_at_ms is None or plan.wake_at_ms > AT_MS
+
+
 # Who is stopped
 
 
@@ -182,14 +231,22 @@ def test_a_range_begins_on_all_that_is_free_of_a_pool() -> None:
     assert ActionKind.START in policy_named("cornucopia").uses
 
 
-@given(ran_ms=st.integers(0, 10**9), waited_ms=st.integers(0, 10**9), gpus=st.integers(1, 8), is_short=st.booleans())
-def test_it_stands_elsewhere_at_boundaries_alone(ran_ms: int, waited_ms: int, gpus: int, is_short: bool) -> None:
+@given(
+    ran_ms=st.integers(0, 10**9),
+    waited_ms=st.integers(0, 10**9),
+    gpus=st.integers(1, 8),
+    is_short=st.booleans(),
+    means_s=st.tuples(st.floats(LEAST_MEAN_S, 1e6), st.floats(LEAST_MEAN_S, 1e6)),
+)
+def test_it_stands_elsewhere_at_boundaries_alone(
+    ran_ms: int, waited_ms: int, gpus: int, is_short: bool, means_s: tuple[float, float]
+) -> None:
     """Between two of them its queue and its class are the same: so no wake-up is missed."""
     kind = JobKind.INTERACTIVE if is_short else JobKind.BATCH
     one = comes(kind=kind, resources=Resources(gpus, gpus))
-    policy: Any = policy_named("cornucopia")
-    ahead = sorted(at for at in boundaries_ms(one) if at > ran_ms)
-    if not ahead or ran_ms > 20_000_000:
-        return
+    thresholds = QueueThresholds(*means_s)
+    policy: Any = Cornucopia({one.project_id: thresholds})
+    ahead = sorted(at for at in boundaries_ms(one, thresholds, ran_ms) if at > ran_ms)
+    assert ahead
     ranks = {policy._rank(one, at, waited_ms, rests=False)[0] for at in (ran_ms, ahead[0] - 1)}
     assert len(ranks) == 1

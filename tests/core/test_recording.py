@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from dataclasses import replace
 
@@ -129,6 +130,21 @@ def test_what_cannot_be_read_is_refused(body: bytes, why: str) -> None:
     """A record of another release, or a damaged one, is never taken for something else."""
     with pytest.raises(InvalidInput, match=why):
         read_record(body, None, Recorder().record(SEEN).offers)
+
+
+def test_what_an_earlier_release_did_not_see_is_as_if_there_were_none() -> None:
+    """A part of the world that this release looks at besides, in a whole record and in one of differences."""
+    recorder = Recorder()
+    whole, delta = recorder.record(SEEN), recorder.record(replace(SEEN, state=PolicyState().having(n=1)))
+
+    def earlier(body: bytes) -> bytes:
+        content = json.loads(zlib.decompress(body))
+        content.pop("queue_means", None)
+        return zlib.compress(json.dumps(content).encode())
+
+    assert earlier(whole.body) != whole.body
+    assert read_record(earlier(whole.body), None, whole.offers) == SEEN
+    assert read_record(earlier(delta.body), earlier(whole.body), whole.offers).snapshot == SEEN.snapshot
 
 
 def test_a_field_of_another_release_is_refused() -> None:

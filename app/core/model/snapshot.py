@@ -166,11 +166,22 @@ class ClosedProvider:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueMeans:
+    """How long a project's jobs have run in the mean, by kind, as its last thousand that ended have shown: seconds,
+    finite and positive."""
+
+    project_id: str
+    interactive_s: float
+    batch_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """One frozen view of the world, in a stable order (every tuple sorted by id).
 
     `gains`, `gains_together`: what merges have been worth, in turn and side by side. `no_ahead`: projects, by id, for
     whose jobs to come no machine is rented and none is kept. `images`: those that a provider builds, or has built.
+    `queue_means`: of projects of which they are known, for policies that go by queues.
     """
 
     now_ms: int
@@ -185,6 +196,7 @@ class Snapshot:
     gains_together: GainLine = TOGETHER
     no_ahead: tuple[str, ...] = ()
     images: tuple[ImageView, ...] = ()
+    queue_means: tuple[QueueMeans, ...] = ()
 
 
 def versions_of(*rows: JobView | NodeView) -> tuple[tuple[str, int], ...]:

@@ -32,6 +32,11 @@ _ALL: tuple[Callable[[], Policy], ...] = (
 _POLICIES: Mapping[str, Callable[[], Policy]] = {policy().name: policy for policy in _ALL}
 
 
+def goes_by_queues(name: str) -> bool:
+    """Whether the policy of that name counts with how long a project's jobs run in the mean (`Board.queue_means`)."""
+    return name == Cornucopia.name
+
+
 def policy_names() -> tuple[str, ...]:
     """Every name that `policy_named` knows, sorted."""
     return tuple(sorted(_POLICIES))

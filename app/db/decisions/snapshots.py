@@ -30,7 +30,8 @@ from app.db.offers.image_builds import builds_now
 from app.db.offers.listed import hosts_on_trial, recent_offers
 from app.db.offers.provider_states import closed_providers
 from app.db.pools.offers import as_pools_have_it
-from app.db.tables import app_versions, image_builds, jobs, merges, nodes, pools, runs
+from app.db.queues.thresholds import queue_means
+from app.db.tables import app_versions, image_builds, jobs, merges, nodes, pools, queue_thresholds, runs
 from app.db.unreadable import RowReading
 
 _JOBS_WITH_VERSION = select(jobs, app_versions.c.base_image, *RECIPE_COLUMNS).join(
@@ -75,6 +76,7 @@ async def read_snapshot(
     usual_image: str = "",
     lifetime_margin_ms: int = 0,
     merging: bool = False,
+    by_queues: bool = False,
     reading: RowReading | None = None,
     memory: Memory | None = None,
 ) -> Snapshot:
@@ -85,7 +87,8 @@ async def read_snapshot(
     nobody could rent them; so are those of a single host that is being rented already. `usual_image` is what jobs
     without an image of their own run on: where it is all that a job or node asks for, it has no name. A ready node
     that ends by itself within `lifetime_margin_ms` is shown as draining: nothing is placed there any more. What
-    decides about merges is read where there is `merging`; those that are open always.
+    decides about merges is read where there is `merging`; those that are open always; and how long the jobs of projects
+    run in the mean where decisions go `by_queues`.
 
     A row that cannot be read is left out with what belongs to it, and noted in `reading`: a job whose run, node or
     merge cannot be read is not seen either, since it would look as if it had none.
@@ -144,6 +147,9 @@ async def read_snapshot(
         gains_together=gains_together,
         no_ahead=await without_ahead(connection),
         images=await reading.aside(connection, image_builds.name, lambda: _images(connection, traits, usual_image), ()),
+        queue_means=await reading.aside(connection, queue_thresholds.name, lambda: queue_means(connection), ())
+        if by_queues
+        else (),
     )
     memory.looked = moment
     seen, gone = leave_out(seen, job_ids=reading.job_ids, node_ids=reading.node_ids)

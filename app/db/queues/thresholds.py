@@ -6,13 +6,14 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import select, update
+from sqlalchemy import or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.elastic.kinds import ElasticKind
 from app.core.elastic.queues import QueueThresholds
 from app.core.model.job import TERMINAL_JOB_STATES
+from app.core.model.snapshot import QueueMeans
 from app.db.arrays import is_one_of
 from app.db.tables import job_queues, jobs, queue_thresholds
 
@@ -54,6 +55,29 @@ async def set_counted(connection: AsyncConnection, job_id: str) -> bool:
         update(job_queues).where(job_queues.c.job_id == job_id, ~job_queues.c.counted).values(counted=True)
     )
     return bool(found.rowcount)
+
+
+async def ended_unseen(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, float]:
+    """Of these, the seconds that those ran that have ended and never stood beside an elastic job."""
+    rows = await connection.execute(
+        select(jobs.c.id, jobs.c.ran_ms)
+        .outerjoin(job_queues, job_queues.c.job_id == jobs.c.id)
+        .where(
+            is_one_of(jobs.c.id, job_ids), is_one_of(jobs.c.state, TERMINAL_JOB_STATES), job_queues.c.job_id.is_(None)
+        )
+    )
+    return {row.id: row.ran_ms / 1000 for row in rows}
+
+
+async def queue_means(connection: AsyncConnection) -> tuple[QueueMeans, ...]:
+    """Of all projects that have estimated them, by id. Means that make no sense are left out."""
+    of, cold = queue_thresholds.c, QueueThresholds()
+    rows = await connection.execute(
+        select(of.project_id, of.interactive_s, of.batch_s)
+        .where(or_(of.interactive_s != cold.interactive_s, of.batch_s != cold.batch_s))
+        .order_by(of.project_id)
+    )
+    return tuple(QueueMeans(*row) for row in rows if all(0 < mean_s < math.inf for mean_s in row[1:]))
 
 
 async def thresholds_of(connection: AsyncConnection, project_ids: Collection[str]) -> dict[str, QueueThresholds]:

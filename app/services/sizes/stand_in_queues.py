@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from app.core.elastic.kinds import judge_kind
 from app.core.elastic.queues import QueueThresholds
 from app.core.elastic.rules import ElasticRules
 from app.core.elastic.standing import JobUse, QueueStanding, first_standing, standing_now
@@ -13,6 +14,7 @@ from app.db.learning.run_speeds import paces_of
 from app.db.queues.standings import QueuedJob, job_uses, queued_jobs, set_standings
 from app.db.queues.thresholds import (
     EndedInQueue,
+    ended_unseen,
     set_counted,
     set_thresholds,
     thresholds_of,
@@ -67,12 +69,27 @@ async def set_changed(connection: Connection, found: Sequence[StandingJob], *, n
 
 async def count_ended(connection: Connection, ended: EndedInQueue, *, now_ms: int) -> bool:
     """Its running time counts in the means of its project, once. One that never ran shows nothing."""
-    if not await set_counted(connection, ended.job_id) or ended.run_s <= 0:
-        return False
-    known: Mapping[str, QueueThresholds] = await thresholds_of(connection, [ended.project_id])
-    after = known.get(ended.project_id, QueueThresholds()).after(ended.kind, ended.run_s)
-    await set_thresholds(connection, ended.project_id, after, now_ms=now_ms)
-    return True
+    return await set_counted(connection, ended.job_id) and bool(await _count(connection, [ended], now_ms=now_ms))
+
+
+async def count_unseen(connection: Connection, job_ids: Collection[str], *, now_ms: int) -> int:
+    """The running times of those of these that have ended count in the means of their projects, but of those that
+    stood beside an elastic job, which `count_ended` counts; how many did. To be asked once about each."""
+    ran = await ended_unseen(connection, job_ids)
+    found = await queued_jobs(connection, ran.keys()) if ran else []
+    ended = [EndedInQueue(job.job_id, job.project_id, judge_kind(job.evidence).kind, ran[job.job_id]) for job in found]
+    return await _count(connection, ended, now_ms=now_ms)
+
+
+async def _count(connection: Connection, ended: Sequence[EndedInQueue], *, now_ms: int) -> int:
+    ended = [one for one in ended if one.run_s > 0]
+    projects = sorted({one.project_id for one in ended})
+    known = await thresholds_of(connection, projects) if projects else {}
+    for one in ended:
+        known[one.project_id] = known.get(one.project_id, QueueThresholds()).after(one.kind, one.run_s)
+    for project_id in projects:
+        await set_thresholds(connection, project_id, known[project_id], now_ms=now_ms)
+    return len(ended)
 
 
 async def _shown_steps(connection: Connection, jobs: Sequence[QueuedJob]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from app.control.context import ControlContext
 from app.control.each import each, each_by_itself
 from app.control.growing import DeadlineGrower
 from app.control.keeping_gpus import KeepingWatch
+from app.control.observe import Observation
 from app.control.other_machines import MachineChanger
 from app.control.queueing import QueueKeeper
 from app.control.size_speeds import SpeedKeeper
@@ -51,6 +52,14 @@ class Lender:
         """Jobs for which an elastic one gives up GPUs now: for these nobody has to end."""
         now_ms = self._context.clock.now_ms()
         return frozenset(job_id for job_id, until_ms in self._lent_until_ms.items() if until_ms > now_ms)
+
+    def tell(self, seen: Observation) -> Observation:
+        """Who is helped, for policies that have runs stopped."""
+        helped = self.helped
+        if not helped:
+            return seen
+        jobs = (replace(job, helped=True) if job.job_id in helped else job for job in seen.snapshot.jobs)
+        return replace(seen, snapshot=replace(seen.snapshot, jobs=tuple(jobs)))
 
     async def follow(self, snapshot: Snapshot, plan: Plan) -> None:
         """Lend and give back what this decision has left. What fails is this chore's alone: it is tried again with the

@@ -124,7 +124,7 @@ class ControlLoop:
                 return None
             await self._resume_state()
             started = time.monotonic()
-            seen = await self._gangs.place(await self._see(), self._evictor.for_gangs)
+            seen = self._lender.tell(await self._gangs.place(await self._see(), self._evictor.for_gangs))
             told = self._telling.begin(seen.snapshot.jobs, seen.snapshot.now_ms)
             config = replace(self._config, told=told)
             decided = await asyncio.to_thread(self._choose, seen, config)

@@ -19,6 +19,7 @@ from app.services.reading.explain_job import explain_job
 from app.services.sizes.stand_in_queues import count_unseen, look_at_queues, set_changed
 from tests.conftest import CountingIds, ManualClock
 from tests.control.poison import poison
+from tests.control.test_lending import Pool
 from tests.control.world import World, make_settings
 from tests.seeds import resources_json, seed_job, seed_node, seed_run
 
@@ -121,6 +122,25 @@ async def test_one_that_never_saved_is_stopped_for_nobody(full: Full) -> None:
     for _ in range(3):
         await full.decide(LENT_WITHIN_MS)
     assert await full.state(full.holder) == "running"
+
+
+async def test_for_one_that_is_lent_a_gpu_nobody_else_is_stopped(full: Full) -> None:
+    """The lender's step is long: it leaves after twenty seconds, and ten have passed since the other one came."""
+    pool = Pool(full.world)
+    await pool.begin(saves_ms=1, submitted_ms=full.world.clock.now_ms())
+    async with full.world.database.transaction() as connection:
+        hour_ago = {"running_ms": full.world.clock.now_ms() - HOUR_MS}
+        await connection.execute(update(runs).where(runs.c.id == full.run_id).values(hour_ago))
+    waits = await full.comes()
+    await full.decide()
+    assert await pool.size() == (3, [0, 1, 2, 3]), "it gives one up"
+    for _ in range(2):
+        await full.world.beat(pool.node_id)
+        await full.decide(LENT_WITHIN_MS)
+        assert await full.state(full.holder) == "running"
+    await pool.says(0, 1, 2)
+    await full.decide()
+    assert await full.state(waits) == "starting"
 
 
 # What jobs that end show

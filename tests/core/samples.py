@@ -113,10 +113,10 @@ def on_serverless(job_view: JobView, ran_ms: int, **run_changes: Any) -> tuple[R
 def snapshot(**parts: Any) -> Snapshot:
     """At NOW_MS, with everything sorted by id, as an observer promises."""
     ids = {"jobs": "job_id", "runs": "run_id", "nodes": "node_id", "offers": "key"}
-    ordered = {
+    ordered: dict[str, Any] = {
         name: tuple(sorted(parts[name], key=lambda row: getattr(row, ids[name]))) for name in ids if name in parts
     }
-    others = {name: parts[name] for name in ("no_ahead", "queue_means") if name in parts}
+    others: dict[str, Any] = {name: parts[name] for name in ("no_ahead", "queue_means") if name in parts}
     return Snapshot(now_ms=parts.get("now_ms", NOW_MS), **others, **ordered)
 
 

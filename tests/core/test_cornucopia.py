@@ -20,11 +20,11 @@ from app.core.policies import policy_named
 from app.core.policies.cornucopia import (
     LEAST_MEAN_S,
     LENT_WITHIN_MS,
-    REST_MS,
     Cornucopia,
     boundaries_ms,
     standing_of,
 )
+from app.core.policies.stopping import REST_MS
 from app.core.policy import PolicyConfig
 from tests.core.plans import ask, brief
 from tests.core.samples import ALL_ACTIONS, CONFIG, OFFERS, SERVERLESS, job, node, run, snapshot

@@ -71,6 +71,7 @@ class JobView:
     turn_has_come: bool = False  # it has waited for another job, and begins from what that has learned
     allowances: tuple[Allowance, ...] = ()  # what budgets leave for it, where that may be too little
     deadline_given: bool = True  # by its owner; else it is the usual one
+    helped: bool = False  # an elastic job is about to leave GPUs for it
     speeds: GpuSpeeds | None = None  # where it may have GPUs of other types than its times speak of
 
     def __post_init__(self) -> None:

@@ -29,13 +29,13 @@ from app.core.elastic.rules import MENDED
 from app.core.model.job import JobKind
 from app.core.model.plan import ActionKind, Plan
 from app.core.model.snapshot import JobView, RunView
-from app.core.policies.ordered import Ordered, Rank, RiddenNode
+from app.core.policies.ordered import Ordered
 from app.core.policies.plan_builder import PlanBuilder
+from app.core.policies.stopping import REST_MS, Rank, Rider
 from app.core.policy import PolicyConfig, PolicyState
 from app.core.remaining import ran_ms
 
 LENT_WITHIN_MS = 10_000  # since a job came: until then nobody is stopped for it, as it may be lent what it needs
-REST_MS = 600_000  # in which a run is stopped for none of its own queue
 _CLASSES = 64
 _MOST_DEMOTIONS = 3  # that are foreseen
 LEAST_MEAN_S = 30.0  # nothing falls or rises within a minute: each time is a decision
@@ -69,40 +69,38 @@ class Cornucopia(Ordered):
         return self._rank(job, ran, now_ms - job.submitted_ms - ran, rests=_rests_ms(run, now_ms) > 0)
 
     def _rank(self, job: JobView, ran: int, waited: int, *, rests: bool) -> Rank:
-        place, classed = standing_of(job, ran, waited, self._of(job)), 0
-        if not rests:
-            classed = min(_CLASSES - 1, service_class(place, MENDED))
+        place = standing_of(job, ran, waited, self._of(job))
+        if rests:  # long jobs among themselves and for batch jobs: as if it had had nothing
+            return min(place.queue, PriorityQueue.BATCH) * _CLASSES, job.submitted_ms, job.job_id
+        classed = min(_CLASSES - 1, service_class(place, MENDED))
         return place.queue * _CLASSES + classed, job.submitted_ms, job.job_id
 
     def _begin(self, desk: PlanBuilder, job: JobView) -> bool:
         return desk.start_on_own(job, None)
 
     def _may_have_others_stopped(self, desk: PlanBuilder, job: JobView) -> bool:
+        if job.helped:
+            return False
         if desk.now_ms - job.submitted_ms >= LENT_WITHIN_MS:
             return True
         desk.wake(job.submitted_ms + LENT_WITHIN_MS)
         return False
 
-    def _comes_before(self, waiting: Rank, running: Rank) -> bool:
+    def comes_before(self, waiting: Rank, running: Rank) -> bool:
         """An earlier queue, or an earlier class of the same one. Nothing that is interactive is stopped."""
         return waiting[0] < running[0] and running[0] // _CLASSES > PriorityQueue.INTERACTIVE
 
-    def _wake_when_it_comes_before(self, desk: PlanBuilder, rank: Rank, room: RiddenNode) -> None:
+    def _wake_when_it_comes_before(self, desk: PlanBuilder, rank: Rank, rider: Rider) -> None:
         """Time alone puts a run behind a job that waits, and a job that waits before a run."""
-        now_ms = desk.now_ms
-        for behind, run, job in room.runs:
-            if run.trains_since_ms is None or self._comes_before(rank, behind):
-                continue
-            ran = ran_ms(job, run, now_ms)
-            waited = now_ms - job.submitted_ms - ran
-            for after_ms in sorted(
-                {_rests_ms(run, now_ms), *(one - ran for one in boundaries_ms(job, self._of(job), ran))}
-            ):
-                if after_ms > 0 and self._comes_before(
-                    rank, self._rank(job, ran + after_ms, waited, rests=after_ms < _rests_ms(run, now_ms))
-                ):
+        job, run, now_ms = rider.job, rider.run, desk.now_ms
+        ran, rests_ms = ran_ms(job, run, now_ms), _rests_ms(run, now_ms)
+        waited = now_ms - job.submitted_ms - ran
+        for after_ms in sorted({rests_ms, *(one - ran for one in boundaries_ms(job, self._of(job), ran))}):
+            if after_ms > 0:
+                then = self._rank(job, ran + after_ms, waited, rests=after_ms < rests_ms)
+                if self.comes_before(rank, then):
                     desk.wake(now_ms + after_ms)
-                    break
+                    return
 
     def _left_waiting(self, desk: PlanBuilder, job: JobView) -> None:
         """A long job that has waited for as long again is a batch job again."""

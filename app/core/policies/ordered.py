@@ -9,45 +9,16 @@ before it has no place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from app.core import queue
 from app.core.board import Board
-from app.core.market import kind_fits
-from app.core.model.job import JobState, Resources
-from app.core.model.node import SERVERFUL_TIERS, NodeState
 from app.core.model.plan import ActionKind, Plan
-from app.core.model.snapshot import JobView, NodeView, RunView
+from app.core.model.snapshot import JobView, RunView
 from app.core.policies.plan_builder import PlanBuilder
+from app.core.policies.stopping import REST_MS, Rank, Rider, Stopping
 from app.core.policy import PolicyConfig, PolicyState
 from app.core.remaining import LEAST_MS, ran_ms, remaining_ms
-from app.core.spot_places import is_of_its_class
 
 QUEUE_LIMITS_GPU_MS = (3_250_000, 7_200_000)  # of the authors' own simulator, in GPU-milliseconds
-Rank = tuple[int, int, str]
 _NON_PREEMPTIVE = frozenset({ActionKind.ASSIGN, ActionKind.PROVISION, ActionKind.RELEASE})
-
-
-_Rider = tuple[Rank, RunView, JobView]
-
-
-@dataclass(slots=True)
-class RiddenNode:
-    """A rented node: GPUs that are free or about to be, and the runs that could be stopped, in their order."""
-
-    node: NodeView
-    free: int
-    runs: list[_Rider]
-
-    def could_hold(self, job: JobView) -> bool:
-        """Whether the job would fit if the node were empty."""
-        node, need = self.node, job.resources
-        return (
-            node.project_id == job.project_id
-            and is_of_its_class(job, node)
-            and node.gpu_count >= need.gpus_min
-            and kind_fits(need, node.gpu_type, node.gpu_memory_bytes)
-        )
 
 
 class Ordered:
@@ -101,78 +72,37 @@ class Ordered:
     def _left_waiting(self, desk: PlanBuilder, job: JobView) -> None:
         """There is nothing for it now."""
 
-    def _may_have_others_stopped(self, _desk: PlanBuilder, _job: JobView) -> bool:
-        return True
+    def _may_have_others_stopped(self, _desk: PlanBuilder, job: JobView) -> bool:
+        """Not the one for whom an elastic job is about to leave GPUs."""
+        return not job.helped
 
     def _preempt(self, desk: PlanBuilder, waiting: list[JobView]) -> None:
         """Runs that come after a job that waits make room for it on one node, last ones first, or none does."""
         if not waiting:
             return
-        rooms = self._rooms(desk)
-        hopeless: set[tuple[str, Resources]] = set()
+        stopping = Stopping(self, desk)
+        hopeless: set[tuple[object, ...]] = set()
         for job in waiting:
-            kind = job.project_id, job.resources
-            if kind not in hopeless and not self._make_room(desk, rooms, job):
+            kind = job.project_id, job.resources, job.priority_class, job.affinity, job.caps, job.allowances
+            if kind not in hopeless and not stopping.make_room(job):
                 hopeless.add(kind)  # those of its kind behind it come after at least as many
+        for rank, rider in stopping.left_in_vain():
+            if rider.run.trains_since_ms is not None and not self.comes_before(rank, rider.rank):
+                self._wake_when_it_comes_before(desk, rank, rider)
 
-    def _rooms(self, desk: PlanBuilder) -> list[RiddenNode]:
-        board, now_ms = desk.board, desk.now_ms
-        rooms = []
-        for node in board.nodes.values():
-            if node.tier not in SERVERFUL_TIERS or node.state != NodeState.READY:
-                continue
-            room = RiddenNode(node, desk.free_gpus(node), [])
-            for run in board.runs_on(node.node_id):
-                for job in filter(None, map(board.jobs.get, run.job_ids)):
-                    if job.state == JobState.CHECKPOINTING:
-                        room.free += job.resources.gpus_min
-                    elif _may_be_preempted(board, job, run):
-                        room.runs.append((self.rank(job, run, now_ms), run, job))
-            room.runs.sort(key=lambda one: one[0])
-            rooms.append(room)
-        return rooms
-
-    def _make_room(self, desk: PlanBuilder, rooms: list[RiddenNode], job: JobView) -> bool:
-        rank, need = self.rank(job, None, desk.now_ms), job.resources.gpus_min
-        best: tuple[RiddenNode, list[_Rider]] | None = None
-        for room in rooms:
-            victims = self._victims(room, rank, need) if room.could_hold(job) else None
-            if victims is not None and (best is None or _earliest(victims) > _earliest(best[1])):
-                best = room, victims
-        if best is None:
-            for room in rooms:
-                if room.could_hold(job):
-                    self._wake_when_it_comes_before(desk, rank, room)
-            return False
-        room, victims = best
-        for _, run, victim in victims:
-            desk.preempt(run, victim, f"{job.job_id} comes before it and has no place")
-            room.free += victim.resources.gpus_min
-        del room.runs[len(room.runs) - len(victims) :]
-        room.free -= need
-        return True
-
-    def _victims(self, room: RiddenNode, rank: Rank, need: int) -> list[_Rider] | None:
-        """Who has to leave the node; None if that would not be enough."""
-        free, victims = room.free, []
-        for rider in reversed(room.runs):
-            if free >= need or not self._comes_before(rank, rider[0]):
-                break
-            victims.append(rider)
-            free += rider[2].resources.gpus_min
-        return victims if free >= need else None
-
-    def _comes_before(self, waiting: Rank, running: Rank) -> bool:
+    def comes_before(self, waiting: Rank, running: Rank) -> bool:
+        """Whether a run is stopped for a job that waits."""
         return waiting < running
 
-    def _wake_when_it_comes_before(self, desk: PlanBuilder, rank: Rank, room: RiddenNode) -> None:
+    def rests_until_ms(self, _job: JobView, _run: RunView) -> int:
+        """Until when a run is stopped for nobody."""
+        return 0
+
+    def _wake_when_it_comes_before(self, desk: PlanBuilder, rank: Rank, rider: Rider) -> None:
         """Time alone may put a run behind a job that waits."""
-        for behind, run, job in room.runs:
-            if run.trains_since_ms is None or self._comes_before(rank, behind):
-                continue
-            ran = self.ran_when_behind_ms(rank, job)
-            if ran is not None:
-                desk.wake(max(desk.now_ms, run.trains_since_ms) + ran - ran_ms(job, run, desk.now_ms))
+        ran, job, run = self.ran_when_behind_ms(rank, rider.job), rider.job, rider.run
+        if ran is not None and run.trains_since_ms is not None:
+            desk.wake(max(desk.now_ms, run.trains_since_ms) + ran - ran_ms(job, run, desk.now_ms))
 
     def ran_when_behind_ms(self, waiting: Rank, job: JobView) -> int | None:
         """How long a job that runs will have run when the one that waits comes before it; None: never by time alone."""
@@ -188,6 +118,12 @@ class Sjf(Ordered):
         ran = ran_ms(job, run, now_ms)  # by the prediction to its end, as in the papers that it stands for
         left_ms = remaining_ms(job, run, now_ms) if job.total_run_ms is None else max(LEAST_MS, job.total_run_ms - ran)
         return left_ms, job.submitted_ms, job.job_id
+
+    def rests_until_ms(self, job: JobView, run: RunView) -> int:
+        """Of two jobs of unknown length each would come before the other one as soon as that has run for longer."""
+        if job.total_run_ms is not None or run.trains_since_ms is None:
+            return 0
+        return run.trains_since_ms + REST_MS
 
     def ran_when_behind_ms(self, waiting: Rank, job: JobView) -> int | None:
         """Of a job of unknown length as much is left as it has run."""
@@ -215,7 +151,7 @@ class TiresiasL(Ordered):
         level = sum(attained >= limit for limit in QUEUE_LIMITS_GPU_MS)
         return level, job.submitted_ms, job.job_id
 
-    def _comes_before(self, waiting: Rank, running: Rank) -> bool:
+    def comes_before(self, waiting: Rank, running: Rank) -> bool:
         """Only a job of a better queue preempts: within a queue, what runs goes on."""
         return waiting[0] < running[0]
 
@@ -232,13 +168,3 @@ class TiresiasLNp(TiresiasL):
     name = "tiresias-l-np"
     uses = _NON_PREEMPTIVE
     preempts = False
-
-
-def _earliest(victims: list[_Rider]) -> tuple[bool, Rank]:
-    """Whom it costs most to stop, of those that would be; nobody is better than anybody."""
-    return (False, victims[-1][0]) if victims else (True, (0, 0, ""))
-
-
-def _may_be_preempted(board: Board, job: JobView, run: RunView) -> bool:
-    trains = job.state == JobState.RUNNING and queue.is_running(run)
-    return trains and not (job.stays or board.is_moving(job.job_id))

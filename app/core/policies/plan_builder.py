@@ -338,8 +338,11 @@ class PlanBuilder:
     def ready_place(self, job: JobView, most_micros: float = math.inf) -> Place | None:
         """Room on a node that is ready, where jobs can be put there, for at most so much per hour."""
         place = self.fleet.ready_place(job, most_micros) if self.outlook.may(ActionKind.ASSIGN) else None
-        is_unfit = place is not None and (self.wastes(place, job) or self._misses(place, job, 0))
-        return None if is_unfit else place
+        return place if place is not None and self.suits(place, job) else None
+
+    def suits(self, place: Place, job: JobView) -> bool:
+        """Whether a job without a place would take room on this ready node, if there was any."""
+        return place.welcomes(job) and not (self.wastes(place, job) or self._misses(place, job, 0))
 
     def coming_place(self, job: JobView) -> Place | None:
         """Room on the node that comes soonest; where GPUs differ in speed, on which the job is not late."""

@@ -103,13 +103,14 @@ class Cornucopia(Ordered):
                     return
 
     def _left_waiting(self, desk: PlanBuilder, job: JobView) -> None:
-        """A long job that has waited for as long again is a batch job again."""
+        """A long job that has waited for as long again is a batch job again: all that are within a tick, at once."""
         ran = ran_ms(job, None, desk.now_ms)
         waited = desk.now_ms - job.submitted_ms - ran
         thresholds = self._of(job)
         if standing_of(job, ran, waited, thresholds).queue is PriorityQueue.LONG:
             wait_ms = round(promotion_wait_s(thresholds) * 1000)
-            desk.wake(desk.now_ms + wait_ms - waited % wait_ms)
+            rises_ms, tick_ms = desk.now_ms + wait_ms - waited % wait_ms, desk.config.tick_ms
+            desk.wake(-(-rises_ms // tick_ms) * tick_ms)
 
 
 def kind_of(job: JobView) -> ElasticKind:

@@ -7,17 +7,17 @@ from collections.abc import Collection, Mapping, Sequence
 
 from app.control.context import ControlContext
 from app.control.each import each, each_by_itself
-from app.control.looks import Turns
+from app.control.looks import LookingLine
 from app.core.board import Board
 from app.core.elastic.profile import SpeedProfile
-from app.core.elastic.range_moves import LOOK_MS, PATIENCE_MS, growth_of, may_leave
+from app.core.elastic.range_moves import LOOK_MS, growth_of, may_leave
 from app.core.elastic.runs import ElasticRun
 from app.core.lending import remaining_of
 from app.core.model.health import Chore
 from app.core.model.plan import Plan
 from app.core.model.snapshot import NodeView, Snapshot
 from app.db.connection import Connection
-from app.db.runs.grown import GrownJob, last_changes, waiting_grown_jobs
+from app.db.runs.grown import GrownJob, jobs_waiting_in_vain, last_changes
 from app.services.sizes.grow_for_deadline import PlannedGrowth, begin_smaller, grow_by_moving
 
 _MOST_S = 0.5  # that one look takes: the decision waits for it
@@ -30,7 +30,7 @@ class DeadlineGrower:
         self._context = context
         self._looked_ms: int | None = None
         self._gave_up_ms: int | None = None
-        self._turns = Turns()
+        self._turns = LookingLine()
 
     async def give_up(self, snapshot: Snapshot, plan: Plan) -> None:
         """Of machines that do not come, for those that this decision has left waiting."""
@@ -43,8 +43,7 @@ class DeadlineGrower:
         if not asked:
             return
         async with self._context.database.statement() as connection:
-            waiting = await waiting_grown_jobs(connection, asked)
-        in_vain = [one for one in waiting if not 0 <= now_ms - one.grew_ms < PATIENCE_MS]
+            in_vain = await jobs_waiting_in_vain(connection, asked, now_ms=now_ms)
 
         async def act(connection: Connection, job: GrownJob) -> bool:
             return await begin_smaller(connection, job, now_ms=now_ms)

@@ -18,7 +18,7 @@ def for_a_while(items: Iterable[T], most_s: float, clock: Callable[[], float] = 
             return
 
 
-class Turns:
+class LookingLine:
     """Who comes first, of whoever is to be looked at again and again: nobody waits while others come twice."""
 
     def __init__(self) -> None:

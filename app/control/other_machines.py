@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from app.control.context import ControlContext
 from app.control.each import each, each_by_itself
 from app.control.enact import enact
-from app.control.looks import Turns
+from app.control.looks import LookingLine
 from app.core.board import Board
 from app.core.elastic.profile import SpeedProfile
 from app.core.elastic.range_moves import (
@@ -44,7 +44,7 @@ class MachineChanger:
     def __init__(self, context: ControlContext) -> None:
         self._context = context
         self._looked_ms: int | None = None
-        self._turns = Turns()
+        self._turns = LookingLine()
 
     async def look(
         self, snapshot: Snapshot, plan: Plan, board: Board, runs: Sequence[ElasticRun],

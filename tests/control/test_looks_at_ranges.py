@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.control import growing, other_machines
-from app.control.looks import Turns
+from app.control.looks import LookingLine
 from app.core.elastic.runs import ElasticRun
 from tests.control.measured_pool import MeasuredPool
 from tests.control.test_growing import Late
@@ -88,7 +88,7 @@ async def test_what_fails_of_one_range_is_told_of_it_and_the_other_one_goes(
 @given(st.integers(1, 8), st.lists(st.sets(st.integers(0, 9).map(str), min_size=1), max_size=8), st.integers(1, 8))
 def test_whoever_stays_comes_in_his_turn(at_once: int, before: list[set[str]], stay: int) -> None:
     """Whoever else came before: of so many that stay all are looked at in as many looks as that takes, none twice."""
-    turns, names = Turns(), [str(number) for number in range(stay)]
+    turns, names = LookingLine(), [str(number) for number in range(stay)]
 
     def look(whom: Any) -> list[str]:
         ticks = count()

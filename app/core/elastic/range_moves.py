@@ -117,13 +117,14 @@ def first_kind(board: Board, job: JobView) -> str | None:
 def start_of(board: Board, job: JobView, profile: SpeedProfile, now_ms: int) -> DeadlineGrowth | None:
     """The machine on which a job that has not begun is in time, where it is not with the GPUs that it needs: with a
     quarter to spare if that can be had. None where it is in time so, or late everywhere, or where nothing is predicted
-    of it. How late it is is told as predicted, without what is to spare."""
+    of it. One that takes longer to come than a job waits for its larger machine is not looked at. How late it is is
+    told as predicted, without what is to spare."""
     if job.total_run_ms is None or not is_tight(job, now_ms):
         return None
     least, total_s, left_s = job.resources.gpus_min, job.total_run_ms / 1000, (job.deadline_ms - now_ms) / 1000
-    machines = [one for one, _offer in _machines(job, range(least, job.resources.gpus_max + 1), _markets(board))]
-    prices = [one.micros_per_h for one in machines if one.gpus == least]
-    larger = [one for one in machines if one.gpus > least]
+    machines = list(_machines(job, range(least, job.resources.gpus_max + 1), _markets(board)))
+    prices = [one.micros_per_h for one, _offer in machines if one.gpus == least]
+    larger = [one for one, offer in machines if one.gpus > least and offer.startup_ms <= PATIENCE_MS]
     for spare in (SPARE, 1.0):
         found = grow_for_deadline(profile, least, spare * total_s, left_s, min(prices, default=0), larger, save_s=0)
         if found is not None:

@@ -10,7 +10,9 @@ import pytest
 from sqlalchemy import select, text, update
 
 from app.control import starting_sizes
+from app.core.board import Board
 from app.core.model.job import JobState, PauseReason, Resources
+from app.core.model.snapshot import JobView
 from app.db.jobs.reads import find_job
 from app.db.runs.grown import jobs_waiting_in_vain
 from app.db.tables import job_events, jobs, nodes, size_speeds
@@ -237,14 +239,64 @@ async def test_what_fails_of_one_does_not_keep_others_from_beginning(
     assert await tight.rented(bad) == [1]
 
 
+async def _sizes(tight: Tight, job_ids: list[str]) -> list[int]:
+    return sorted([(await tight.gpus(job_id))[0] for job_id in job_ids])
+
+
 async def test_many_do_not_keep_a_decision_waiting(tight: Tight, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others begin as they are."""
+    """The others are rented what they need, and that is what they begin with."""
     monkeypatch.setattr(starting_sizes, "_MOST_JOBS", 2)
     await tight.knows({1: 1.0, 2: 1.9})
     many = [await tight.submit() for _ in range(4)]
     await tight.world.decide()
-    assert sorted([(await tight.gpus(job_id))[0] for job_id in many]) == [1, 1, 2, 2]
-    monkeypatch.setattr(starting_sizes, "_MOST_S", -1.0)
-    late = await tight.submit()
+    assert await _sizes(tight, many) == [1, 1, 2, 2]
     await tight.world.decide()
-    assert (await tight.gpus(late))[0] == 1
+    assert await _sizes(tight, many) == [1, 1, 2, 2]
+    assert sorted([await tight.rented(job_id) for job_id in many]) == [[1], [1], [2], [2]]
+
+
+@pytest.mark.parametrize(("limit", "value"), [("_MOST_JOBS", 1), ("_MOST_S", 0.0)])
+async def test_who_was_left_out_and_still_waits_is_looked_at_before_the_next_decision(
+    tight: Tight, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
+) -> None:
+    tight.world.settings.serverless_limit = tight.world.settings.serverful_limit = 0
+    await tight.world.restart()
+    monkeypatch.setattr(starting_sizes, limit, value)
+    await tight.knows({1: 1.0, 2: 1.9})
+    many = [await tight.submit() for _ in range(3)]
+    for sizes in ([1, 1, 2], [1, 2, 2], [2, 2, 2], [2, 2, 2]):
+        await tight.world.decide()
+        assert await _sizes(tight, many) == sizes
+    assert [len(await tight.words(job_id)) for job_id in many] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("function", ["first_kind", "start_of"])
+async def test_what_cannot_be_reckoned_of_one_is_told_of_it_once(
+    tight: Tight, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, function: str
+) -> None:
+    await tight.knows({1: 1.0, 2: 1.9})
+    tight.world.settings.serverless_limit = tight.world.settings.serverful_limit = 0
+    await tight.world.restart()
+    bad, good = await tight.submit(), await tight.submit()
+    sound = getattr(starting_sizes, function)
+
+    def reckon(board: Board, job: JobView, *known: Any) -> Any:
+        if job.job_id == bad:
+            raise RuntimeError("not a speed")
+        return sound(board, job, *known)
+
+    monkeypatch.setattr(starting_sizes, function, reckon)
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            await tight.world.decide()
+    assert sum(bad in one.getMessage() for one in caplog.records) == 1
+    assert ((await tight.gpus(bad))[0], (await tight.gpus(good))[0]) == (1, 2)
+
+
+async def test_a_hundred_are_looked_at_in_one_decision(tight: Tight, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as there is time for them."""
+    monkeypatch.setattr(starting_sizes, "_MOST_S", 600.0)
+    await tight.knows({1: 1.0, 2: 1.9})
+    many = [await tight.submit() for _ in range(102)]
+    await tight.world.decide()
+    assert await _sizes(tight, many) == [1] * 2 + [2] * 100

@@ -90,8 +90,8 @@ async def stated_runs(connection: AsyncConnection, run_ids: Collection[str]) -> 
 
 @dataclass(frozen=True, slots=True)
 class WaitingRange:
-    """A job that asks for a range, has never begun, and has no machine on its way. `template` is None where it states no
-    training."""
+    """A job that asks for a range, has never begun, and has no machine on its way. `template` is None where it states
+    no training."""
 
     job_id: str
     project_id: str

@@ -14,15 +14,15 @@ from app.control.failed_actions import due, note_outcomes
 from app.control.observe import Observation
 from app.control.rank_hosts import host_order
 from app.control.vacating import longest_ms
-from app.core.gang_offers import EmptyPool, LackingGang
-from app.core.gang_wishes import concerns_gangs, wants_more
+from app.core.gang_offers import COMING, EmptyPool, LackingGang
+from app.core.gang_wishes import concerns_gangs, no_longer_wanted, wants_more
 from app.core.gangs import RESERVE_AFTER_MS, Claim, ComingTogether, GatheredGangs, gather, without_gangs
 from app.core.model.health import Chore
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
 from app.core.model.node import Tier
-from app.core.model.plan import ProvisionGang, Waiting
+from app.core.model.plan import ProvisionGang, Release, Waiting
 from app.core.model.pool import JOINED
-from app.core.model.snapshot import JobView, Snapshot
+from app.core.model.snapshot import JobView, Snapshot, versions_of
 from app.core.pools import offers_of
 from app.core.set_aside import SetAside
 from app.core.topology import domains_of
@@ -32,11 +32,12 @@ from app.db.defragmentation.defragmentations import coming_together
 from app.db.pools.hosts import seen_hosts
 from app.db.pools.pools import read_pools
 from app.db.pools.switches import racks_and_switches
-from app.db.runs.members import gang_nodes
+from app.db.runs.members import gang_nodes, rented_together
 from app.errors import Fenced, Unavailable
 from app.services.decisions.policy_settings import policy_config
 from app.services.sizes.resize_nodes import tell_fewer
 
+_TAKEN_BACK = "its job is to stay on one machine"
 _AT_ONCE = 100
 _RESTS_MS = 60_000  # after not all machines could be had; longer each time in a row
 _LONGEST_REST_MS = 900_000
@@ -66,6 +67,10 @@ class GangPlacer:
         self._rests = {job_id: rest for job_id, rest in self._rests.items() if job_id in waiting}
         self._stays = {job_id: rest for job_id, rest in self._stays.items() if job_id in training}
         self._fewer = {job_id: why for job_id, why in self._fewer.items() if job_id in training}
+        given_back = await each_by_itself(
+            self._context, Chore.GANGS, [seen], self._give_back, named=lambda _: "machines that nobody wants any more"
+        )
+        seen = given_back[0] if given_back else seen
         if not gangs:
             return seen
         found = await each_by_itself(
@@ -76,6 +81,20 @@ class GangPlacer:
             named=lambda _: "their placement",
         )
         return replace(seen, snapshot=found[0] if found else without_gangs(seen.snapshot))
+
+    async def _give_back(self, seen: Observation) -> Observation:
+        """Machines that come for a job on one, whose owner wanted it on several and does not any more. Others do not
+        see them."""
+        snapshot = seen.snapshot
+        networked = {(one.provider, one.tier) for one in snapshot.traits if one.is_networked}
+        coming = [node for node in snapshot.nodes if node.state in COMING and (node.provider, node.tier) in networked]
+        if not coming:
+            return seen
+        async with self._context.database.statement() as connection:
+            rented = await rented_together(connection, [node.node_id for node in coming])
+        left = no_longer_wanted(snapshot, rented)
+        await self._enact(seen, [Release(node.node_id, _TAKEN_BACK, versions_of(node)) for node in left])
+        return replace(seen, snapshot=replace(snapshot, nodes=tuple(it for it in snapshot.nodes if it not in left)))
 
     async def _place(self, seen: Observation, gangs: Sequence[JobView], asides: Sequence[SetAside]) -> Snapshot:
         context, snapshot = self._context, seen.snapshot

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 from app.control.context import ControlContext
 from app.control.each import each, each_by_itself
+from app.control.looks import LookingLine
 from app.core.board import Board
 from app.core.elastic.profile import SpeedProfile
-from app.core.elastic.range_moves import LOOK_MS, PATIENCE_MS, growth_of, may_leave
+from app.core.elastic.range_moves import LOOK_MS, growth_of, may_leave
 from app.core.elastic.runs import ElasticRun
 from app.core.lending import remaining_of
 from app.core.model.health import Chore
 from app.core.model.plan import Plan
 from app.core.model.snapshot import NodeView, Snapshot
 from app.db.connection import Connection
-from app.db.runs.grown import GrownJob, last_changes, waiting_grown_jobs
+from app.db.runs.grown import GrownJob, jobs_waiting_in_vain, last_changes
 from app.services.sizes.grow_for_deadline import PlannedGrowth, begin_smaller, grow_by_moving
+
+_MOST_S = 0.5  # that one look takes: the decision waits for it
 
 
 class DeadlineGrower:
@@ -26,6 +30,7 @@ class DeadlineGrower:
         self._context = context
         self._looked_ms: int | None = None
         self._gave_up_ms: int | None = None
+        self._turns = LookingLine()
 
     async def give_up(self, snapshot: Snapshot, plan: Plan) -> None:
         """Of machines that do not come, for those that this decision has left waiting."""
@@ -38,8 +43,7 @@ class DeadlineGrower:
         if not asked:
             return
         async with self._context.database.statement() as connection:
-            waiting = await waiting_grown_jobs(connection, asked)
-        in_vain = [one for one in waiting if not 0 <= now_ms - one.grew_ms < PATIENCE_MS]
+            in_vain = await jobs_waiting_in_vain(connection, asked, now_ms=now_ms)
 
         async def act(connection: Connection, job: GrownJob) -> bool:
             return await begin_smaller(connection, job, now_ms=now_ms)
@@ -84,14 +88,20 @@ class DeadlineGrower:
             return
         async with self._context.database.statement() as connection:
             changed_ms = await last_changes(connection, [run.job_id for run in late])
+        may_go = {
+            run.run_id: (job, run)
+            for run in late
+            if (job := board.jobs.get(run.job_id)) and may_leave(job, changed_ms.get(run.job_id), now_ms)
+        }
         planned: list[PlannedGrowth] = []
-        for run in late:
-            job = board.jobs.get(run.job_id)
-            if job is None or not may_leave(job, changed_ms.get(run.job_id), now_ms):
-                continue
+
+        async def look(run_id: str) -> None:
+            (job, run), profile = may_go[run_id], profiles.get(run_id)
             there = () if planned else idle  # two would count on one
-            growth = growth_of(board, job, run, profiles.get(run.run_id), left_s[run.run_id], now_ms, there)
-            planned += [] if growth is None else [PlannedGrowth(run, growth)]
+            growth = await asyncio.to_thread(growth_of, board, job, run, profile, left_s[run_id], now_ms, there)
+            planned.extend([] if growth is None else [PlannedGrowth(run, growth)])
+
+        await each_by_itself(self._context, Chore.LEND, self._turns.of(may_go, _MOST_S), look)
 
         async def act(connection: Connection, one: PlannedGrowth) -> bool:
             return await grow_by_moving(connection, one, now_ms=now_ms)

@@ -6,11 +6,13 @@ decides is enacted as any move to a machine of one's own is (`MoveOut`), under t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 from app.control.context import ControlContext
 from app.control.each import each, each_by_itself
 from app.control.enact import enact
+from app.control.looks import LookingLine
 from app.core.board import Board
 from app.core.elastic.profile import SpeedProfile
 from app.core.elastic.range_moves import (
@@ -33,6 +35,8 @@ from app.db.runs.grown import last_changes
 from app.services.decisions.policy_settings import policy_config
 from app.services.sizes.change_machine import is_as_decided, tell_changed_machine
 
+_MOST_S = 0.5  # that one look takes: the decision waits for it
+
 
 class MachineChanger:
     """One per control loop."""
@@ -40,6 +44,7 @@ class MachineChanger:
     def __init__(self, context: ControlContext) -> None:
         self._context = context
         self._looked_ms: int | None = None
+        self._turns = LookingLine()
 
     async def look(
         self, snapshot: Snapshot, plan: Plan, board: Board, runs: Sequence[ElasticRun],
@@ -70,12 +75,17 @@ class MachineChanger:
             return
         async with self._context.database.statement() as connection:
             changed_ms = await last_changes(connection, [run.job_id for run in known])
-        found = []
-        for run in known:
-            job = seen.board.jobs.get(run.job_id)
-            if job is not None and may_leave(job, changed_ms.get(run.job_id), now_ms):
-                found.append(change_of(seen, job, run, left_s[run.run_id], now_ms))
-        changes = without_rivals(list(filter(None, found)))
+        may_go = {
+            run.run_id: (job, run)
+            for run in known
+            if (job := seen.board.jobs.get(run.job_id)) and may_leave(job, changed_ms.get(run.job_id), now_ms)
+        }
+
+        async def look(run_id: str) -> PlannedChange | None:
+            return await asyncio.to_thread(change_of, seen, *may_go[run_id], left_s[run_id], now_ms)
+
+        found = await each_by_itself(self._context, Chore.LEND, self._turns.of(may_go, _MOST_S), look)
+        changes = without_rivals([one for one in found if one is not None])
         layouts = await self._context.layouts.of(snapshot, [one.move for one in changes]) if changes else {}
 
         async def act(connection: Connection, one: PlannedChange) -> bool:

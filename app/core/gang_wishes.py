@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from app.core.model.snapshot import JobView, Snapshot
+from app.core.gang_offers import COMING
+from app.core.model.snapshot import JobView, NodeView, Snapshot
 
 WANTED = "nodes_wanted"  # of a job's stored resources
 
@@ -47,6 +48,16 @@ def with_single_ones(snapshot: Snapshot, have_machines: Collection[str]) -> Snap
         for job in snapshot.jobs
     )
     return replace(snapshot, jobs=tuple(jobs))
+
+
+def no_longer_wanted(snapshot: Snapshot, rented: Mapping[str, str]) -> list[NodeView]:
+    """Of machines that were rented so that their jobs are on several: those that have not come, and whose job trains
+    on one and wants no more. `rented`: by machine, for which job."""
+    held = {job_id for run in snapshot.runs for job_id in run.job_ids}
+    single = {job.job_id for job in snapshot.jobs if job.job_id in held and not concerns_gangs(job)}
+    taken = {run.node_id for run in snapshot.runs}
+    its = (node for node in snapshot.nodes if rented.get(node.node_id) in single and node.node_id not in taken)
+    return [node for node in its if node.state in COMING]
 
 
 def with_nodes(asks: Mapping[str, Any], nodes: int) -> dict[str, Any]:

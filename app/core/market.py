@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from app.core.billing import first_unit
 from app.core.due import begins_ms, due_of, quicker_ones
@@ -18,6 +19,7 @@ from app.core.model.node import ProviderTraits, Tier
 from app.core.model.offer import X86_64, Offer, cpu_architecture
 from app.core.model.pool import CPU
 from app.core.model.snapshot import JobView, NodeView
+from app.core.offers_by_size import OffersBySize, Place, SizedOffer, WorkCost
 from app.core.queue import is_spot
 from app.core.spot_places import is_of_its_class, may_be_interrupted
 
@@ -132,6 +134,7 @@ class Market:
         fewer.offers = tuple(offer for offer in self.offers if offer not in gone)
         fewer._fitting, fewer._sorted, fewer._plain, fewer._quicker = {}, {}, {}, {}
         fewer._least_by_type = {}
+        fewer.__dict__.pop("_by_size", None)
         return fewer
 
     def choose(self, job: JobView, left_ms: int | None = None) -> Choice | None:
@@ -155,6 +158,53 @@ class Market:
             self._plain[kind] = self._choose(job)
         plain = self._plain[kind]
         return plain if job.speeds is None else self._in_time(job, plain, left_ms)
+
+    def of_sizes(self, job: JobView, sizes: Collection[int]) -> dict[int, SizedOffer]:
+        """By number of GPUs, where there is one: what `choose` would take with that many at least, whatever the job's
+        deadline. A few offers are looked at for all of these numbers together."""
+        kind = self._kind(job)
+        firsts = sorted(self._firsts(job, kind, min(sizes))) if sizes else []
+        found = {}
+        for gpus in sizes:
+            fitting = tuple(offer for _, offer in firsts if offer.gpu_count >= gpus)
+            fresh = tuple(offer for offer in fitting if self._is_fresh(offer, job))
+            if fitting:
+                _, best = self._best_of(fresh or fitting, kind, job)
+                found[gpus] = SizedOffer(best, bool(fresh) and self._awaited_image(best, job) is None)
+        return found
+
+    @cached_property
+    def _by_size(self) -> OffersBySize:
+        return OffersBySize(self.offers, self._rank)
+
+    def _firsts(self, job: JobView, kind: _Kind, least: int) -> Iterator[tuple[Place, Offer]]:
+        """What may come first for the job with some number of GPUs. Of those that are alike in tier, type and number
+        that is the first that it may have, that has not failed it, or can be had for the moment."""
+        cost = WorkCost(kind[1], kind[2], kind[4])
+        for gpu_type in self._by_size.types():
+            if not takes_type(job.resources, gpu_type):
+                continue
+            bytes_min = _least_bytes(job.resources, gpu_type)
+            for group in self._by_size.groups(gpu_type, least, cost):
+                seen = set()
+                for place, offer in group:
+                    if offer.gpu_memory_bytes < bytes_min or not self._may_have(job, offer):
+                        continue
+                    ways = self._is_fresh(offer, job), self._can_be_had(offer, job)
+                    if ways not in seen:
+                        seen.add(ways)
+                        yield place, offer
+                    if all(ways):
+                        break
+
+    def _may_have(self, job: JobView, offer: Offer) -> bool:
+        """Of one whose GPUs do."""
+        need = job.resources
+        if offer.cpus < need.cpus_min or offer.memory_bytes < need.memory_bytes_min:
+            return False
+        if need.base_image is not None and not self._takes_images(offer):
+            return False
+        return is_for(job, offer) and self._may_pay(job, offer)
 
     def least_by_type(self) -> Mapping[str, int]:
         """What an hour of work on one GPU costs at least, in micro-dollars, by type."""
@@ -211,10 +261,9 @@ class Market:
         )
         if not fitting:
             return None
-        fresh = tuple(offer for offer in fitting if offer.key not in job.avoided_offers and self._outlives(offer, job))
+        fresh = tuple(offer for offer in fitting if self._is_fresh(offer, job))
         first = (fresh or fitting)[0]
-        pool = _safest_first(fresh or fitting, kind)
-        best = next((one for one in pool if self._can_be_had(one, job) and is_like(one, pool[0])), pool[0])
+        pool, best = self._best_of(fresh or fitting, kind, job)
         rivals = sum(offer.tier == best.tier for offer in pool)
         unreached = best.key in job.unreached_offers
         image = self._awaited_image(best, job)
@@ -223,6 +272,14 @@ class Market:
         beside = _other_way(best, pool) if self.has_bids else None
         no_bids = self.has_bids and is_spot(job) and not may_be_interrupted(job)
         return Choice(best, rivals, left_out, not fresh, unreached, image, failing, beside, no_bids)
+
+    def _best_of(self, offers: tuple[Offer, ...], kind: _Kind, job: JobView) -> tuple[Sequence[Offer], Offer]:
+        """Of offers in order: they in the order in which they are taken, and the one that is."""
+        pool = _safest_first(offers, kind)
+        return pool, next((one for one in pool if self._can_be_had(one, job) and is_like(one, pool[0])), pool[0])
+
+    def _is_fresh(self, offer: Offer, job: JobView) -> bool:
+        return offer.key not in job.avoided_offers and self._outlives(offer, job)
 
     def _can_be_had(self, offer: Offer, job: JobView) -> bool:
         return offer.key not in job.unreached_offers and self._awaited_image(offer, job) is None
@@ -352,17 +409,20 @@ def offer_fits(resources: Resources, offer: Offer) -> bool:
 
 
 def kind_fits(resources: Resources, gpu_type: str, gpu_memory_bytes: int) -> bool:
-    """Whether the job takes this type of GPU, and its memory is enough.
+    """Whether the job takes this type of GPU, and its memory is enough."""
+    return takes_type(resources, gpu_type) and gpu_memory_bytes >= _least_bytes(resources, gpu_type)
+
+
+def takes_type(resources: Resources, gpu_type: str) -> bool:
+    """Whether the job takes this type of GPU.
 
     One whose CPU is an Arm is for jobs that name it: images and wheels are mostly built for x86-64, and what was built
     for that fails there, after it was paid for. So is a host that gives its processors in place of GPUs.
     """
     asked = resources.gpu_type
     if asked is None:
-        takes_it = cpu_architecture(gpu_type) == X86_64 and gpu_type != CPU
-    else:
-        takes_it = _plain(asked) == _plain(gpu_type)
-    return takes_it and gpu_memory_bytes >= _least_bytes(resources, gpu_type)
+        return cpu_architecture(gpu_type) == X86_64 and gpu_type != CPU
+    return _plain(asked) == _plain(gpu_type)
 
 
 def _least_bytes(resources: Resources, gpu_type: str) -> int:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import select, text, update
 
 from app.control import starting_sizes
+from app.core.board import Board
 from app.core.model.job import JobState, PauseReason, Resources
+from app.core.model.snapshot import JobView
 from app.db.jobs.reads import find_job
+from app.db.runs.grown import jobs_waiting_in_vain
 from app.db.tables import job_events, jobs, nodes, size_speeds
 from app.services.reading.explain_job import explain_job
 from app.services.sizes.resize_job import resize_job
 from tests.control.measured_pool import MeasuredPool
 from tests.control.world import World
-from tests.seeds import resources_json
+from tests.seeds import T0_MS, resources_json, seed_node
 
 RANGE = resources_json(Resources(gpus_min=1, gpus_max=4)) | {"gpus_least": 1}
 TOLD = "would be done 15 min after its deadline with 1 GPU: begins with 2, which are done 12 min before it"
@@ -134,6 +138,68 @@ async def test_one_that_has_been_there_is_not_asked_again(tight: Tight) -> None:
     assert len(await tight.words(job_id)) == 1
 
 
+async def test_a_machine_that_is_about_to_come_is_waited_for_and_not_without_end(tight: Tight) -> None:
+    """It was rented four minutes later, and takes nine: it is not paid for a job that began on another one."""
+    await tight.knows({1: 1.0, 2: 1.9})
+    offers = tight.world.cloud.on_offer = [replace(one, startup_ms=540_000) for one in tight.world.cloud.on_offer]
+    job_id = await tight.submit()
+    await tight.world.decide()
+    assert await tight.gpus(job_id) == (2, 4)
+    tight.world.cloud.on_offer = []
+    tight.world.clock.advance(ms=240_000)
+    await tight.world.decide()
+    tight.world.cloud.on_offer = offers
+    await tight.world.decide()
+    assert await tight.rented(job_id) == [2]
+    for minutes, gpus in ((8, 2), (9, 2), (18, 1)):  # that it was rented; it was to take nine
+        tight.world.clock.ms = T0_MS + (4 + minutes) * 60_000
+        await tight.world.decide()
+        assert (await tight.gpus(job_id))[0] == gpus, minutes
+
+
+MINUTE_MS = 60_000
+AFTER_MIN = 11  # that it was to have two GPUs
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_waited_for"),
+    [
+        ({}, True),
+        ({"state": "requested"}, True),
+        ({"state": "unknown"}, True),
+        ({"gpu_count": 4}, True),
+        ({"gpu_count": 1}, False),
+        ({"expected_ready_ms": 9}, True),
+        ({"expected_ready_ms": 7}, False),
+        ({"expected_ready_ms": 10, "requested_ms": 10}, False),
+        ({"expected_ready_ms": 11, "requested_ms": 10}, False),
+        ({"state": "ready", "ready_ms": 11}, True),
+        ({"state": "ready", "ready_ms": 10}, False),
+        ({"state": "failed"}, False),
+        ({"state": "terminating"}, False),
+        ({"rented_for_job_id": "job_another"}, False),
+    ],
+    ids=[
+        "it boots", "it is asked for", "nobody knows yet", "larger", "smaller", "a little late", "twice as late",
+        "rented too late", "and comes soon", "just ready", "ready and not taken", "failed", "ends", "another job's",
+    ],
+)  # fmt: skip
+async def test_what_is_about_to_come(tight: Tight, columns: dict[str, Any], is_waited_for: bool) -> None:
+    """A machine of two GPUs that was rented after four minutes, and was to take eight."""
+    await tight.knows({1: 1.0, 2: 1.9})
+    job_id, began_ms = await tight.submit(), tight.world.clock.now_ms()
+    await tight.world.decide()
+    moments = {name: columns.get(name, minute) for name, minute in (("requested_ms", 4), ("expected_ready_ms", 12))}
+    moments |= {"ready_ms": columns["ready_ms"]} if "ready_ms" in columns else {}
+    times = {name: began_ms + minute * MINUTE_MS for name, minute in moments.items()}
+    row = {"gpu_count": 2, "state": "booting", "rented_for_job_id": job_id} | columns | times
+    async with tight.world.database.transaction() as connection:
+        await seed_node(connection, tight.world.project_id, **row)
+        now_ms = began_ms + AFTER_MIN * MINUTE_MS
+        found = await jobs_waiting_in_vain(connection, [job_id], now_ms=now_ms)
+    assert [(one.job_id, one.gpus, one.least) for one in found] == ([] if is_waited_for else [(job_id, 2, 1)])
+
+
 async def test_a_resize_before_it_begins_is_the_most_that_it_has(tight: Tight) -> None:
     await tight.knows({1: 1.0, 2: 1.9})
     job_id = await tight.submit()
@@ -173,14 +239,64 @@ async def test_what_fails_of_one_does_not_keep_others_from_beginning(
     assert await tight.rented(bad) == [1]
 
 
+async def _sizes(tight: Tight, job_ids: list[str]) -> list[int]:
+    return sorted([(await tight.gpus(job_id))[0] for job_id in job_ids])
+
+
 async def test_many_do_not_keep_a_decision_waiting(tight: Tight, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others begin as they are."""
+    """The others are rented what they need, and that is what they begin with."""
     monkeypatch.setattr(starting_sizes, "_MOST_JOBS", 2)
     await tight.knows({1: 1.0, 2: 1.9})
     many = [await tight.submit() for _ in range(4)]
     await tight.world.decide()
-    assert sorted([(await tight.gpus(job_id))[0] for job_id in many]) == [1, 1, 2, 2]
-    monkeypatch.setattr(starting_sizes, "_MOST_S", -1.0)
-    late = await tight.submit()
+    assert await _sizes(tight, many) == [1, 1, 2, 2]
     await tight.world.decide()
-    assert (await tight.gpus(late))[0] == 1
+    assert await _sizes(tight, many) == [1, 1, 2, 2]
+    assert sorted([await tight.rented(job_id) for job_id in many]) == [[1], [1], [2], [2]]
+
+
+@pytest.mark.parametrize(("limit", "value"), [("_MOST_JOBS", 1), ("_MOST_S", 0.0)])
+async def test_who_was_left_out_and_still_waits_is_looked_at_before_the_next_decision(
+    tight: Tight, monkeypatch: pytest.MonkeyPatch, limit: str, value: float
+) -> None:
+    tight.world.settings.serverless_limit = tight.world.settings.serverful_limit = 0
+    await tight.world.restart()
+    monkeypatch.setattr(starting_sizes, limit, value)
+    await tight.knows({1: 1.0, 2: 1.9})
+    many = [await tight.submit() for _ in range(3)]
+    for sizes in ([1, 1, 2], [1, 2, 2], [2, 2, 2], [2, 2, 2]):
+        await tight.world.decide()
+        assert await _sizes(tight, many) == sizes
+    assert [len(await tight.words(job_id)) for job_id in many] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("function", ["first_kind", "start_of"])
+async def test_what_cannot_be_reckoned_of_one_is_told_of_it_once(
+    tight: Tight, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, function: str
+) -> None:
+    await tight.knows({1: 1.0, 2: 1.9})
+    tight.world.settings.serverless_limit = tight.world.settings.serverful_limit = 0
+    await tight.world.restart()
+    bad, good = await tight.submit(), await tight.submit()
+    sound = getattr(starting_sizes, function)
+
+    def reckon(board: Board, job: JobView, *known: Any) -> Any:
+        if job.job_id == bad:
+            raise RuntimeError("not a speed")
+        return sound(board, job, *known)
+
+    monkeypatch.setattr(starting_sizes, function, reckon)
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            await tight.world.decide()
+    assert sum(bad in one.getMessage() for one in caplog.records) == 1
+    assert ((await tight.gpus(bad))[0], (await tight.gpus(good))[0]) == (1, 2)
+
+
+async def test_a_hundred_are_looked_at_in_one_decision(tight: Tight, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as there is time for them."""
+    monkeypatch.setattr(starting_sizes, "_MOST_S", 600.0)
+    await tight.knows({1: 1.0, 2: 1.9})
+    many = [await tight.submit() for _ in range(102)]
+    await tight.world.decide()
+    assert await _sizes(tight, many) == [1] * 2 + [2] * 100

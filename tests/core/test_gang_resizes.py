@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.gang_offers import COMING, GangNode
+from app.core.gang_wishes import no_longer_wanted
 from app.core.gangs import GatheredGangs, gather
 from app.core.model.job import Caps, JobState, MostUnderOne, Resources
 from app.core.model.money import Money
@@ -29,7 +30,7 @@ HOSTS = (of_host("h3"), of_host("h4"))
 def wants(nodes: int | None, has: int = 2, **changes: Any) -> JobView:
     """It trains on two machines, and its owner wants it on another number."""
     given: dict[str, Any] = {"resources": Resources(nodes=has, nodes_wanted=nodes), "state": JobState.RUNNING}
-    return job("job_g", **(given | changes))
+    return job(**({"job_id": "job_g"} | given | changes))
 
 
 def busy(name: str) -> NodeView:
@@ -136,6 +137,33 @@ def test_a_wish_that_was_taken_back_lets_those_go_that_have_not_come() -> None:
     gathered = decided(wants(None), machine("node_3"), machine("node_4", state=NodeState.BOOTING))
     assert let_go(gathered) == ["node_4"]
     assert "node_3" in {node.node_id for node in gathered.snapshot.nodes}, "policies end it, or use it"
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "rented_for", "is_let_go"),
+    [
+        ({}, NodeState.BOOTING, "job_g", True),
+        ({"state": JobState.CHECKPOINTING}, NodeState.REQUESTED, "job_g", True),
+        ({}, NodeState.READY, "job_g", False),
+        ({}, NodeState.BOOTING, None, False),
+        ({}, NodeState.BOOTING, "job_b", False),
+        ({"resources": Resources(nodes=1, nodes_wanted=2)}, NodeState.BOOTING, "job_g", False),
+        ({"resources": Resources(nodes=2)}, NodeState.BOOTING, "job_g", False),
+        ({"job_id": "job_w", "state": JobState.WAITING}, NodeState.BOOTING, "job_w", False),
+    ],
+    ids=[
+        "it comes", "it is asked for", "it is there", "by a policy", "another's", "wants two", "has several", "waits",
+    ],
+)  # fmt: skip
+def test_what_comes_for_a_job_that_is_to_stay_on_one_machine(
+    changes: dict[str, Any], state: NodeState, rented_for: str | None, is_let_go: bool
+) -> None:
+    its, coming = wants(None, has=1, **changes), machine("node_2", state=state)
+    world = seen(jobs=(its,), runs=(run("run_1", "job_g", "node_1"),), nodes=(busy("node_1"), coming))
+    rented = {} if rented_for is None else {"node_2": rented_for}
+    assert no_longer_wanted(world, rented) == ([coming] if is_let_go else [])
+    moving = replace(world, runs=(*world.runs, run("run_2", "job_g", "node_2")))
+    assert no_longer_wanted(moving, rented) == [], "its next run is there"
 
 
 def test_code_that_does_not_stop_at_one_step_is_never_asked_to() -> None:

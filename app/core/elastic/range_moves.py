@@ -109,19 +109,22 @@ def is_tight(job: JobView, now_ms: int) -> bool:
 
 def first_kind(board: Board, job: JobView) -> str | None:
     """The kind of GPU that a job would begin on with what it needs, by price; None where there is none."""
-    choices = [market.choose(job) for market in _markets(board)]
+    least = job.resources.gpus_min
+    choices = (market.of_sizes(job, (least,)).get(least) for market in _markets(board))
     return next((one.offer.gpu_type for one in choices if one is not None), None)
 
 
 def start_of(board: Board, job: JobView, profile: SpeedProfile, now_ms: int) -> DeadlineGrowth | None:
     """The machine on which a job that has not begun is in time, where it is not with the GPUs that it needs: with a
     quarter to spare if that can be had. None where it is in time so, or late everywhere, or where nothing is predicted
-    of it. How late it is is told as predicted, without what is to spare."""
+    of it. One that takes longer to come than a job waits for its larger machine is not looked at. How late it is is
+    told as predicted, without what is to spare."""
     if job.total_run_ms is None or not is_tight(job, now_ms):
         return None
     least, total_s, left_s = job.resources.gpus_min, job.total_run_ms / 1000, (job.deadline_ms - now_ms) / 1000
-    prices = [one.micros_per_h for one, _offer in _machines(job, (least,), _markets(board))]
-    larger = [one for one, _offer in _machines(job, range(least + 1, job.resources.gpus_max + 1), _markets(board))]
+    machines = list(_machines(job, range(least, job.resources.gpus_max + 1), _markets(board)))
+    prices = [one.micros_per_h for one, _offer in machines if one.gpus == least]
+    larger = [one for one, offer in machines if one.gpus > least and offer.startup_ms <= PATIENCE_MS]
     for spare in (SPARE, 1.0):
         found = grow_for_deadline(profile, least, spare * total_s, left_s, min(prices, default=0), larger, save_s=0)
         if found is not None:
@@ -159,11 +162,10 @@ def sized_machines(
 
 
 def _machines(job: JobView, sizes: Sequence[int], markets: Sequence[Market]) -> Iterator[tuple[SizedMachine, Offer]]:
+    found = [market.of_sizes(job, sizes) for market in markets]
     for gpus in sizes:
-        need = replace(job.resources, gpus_min=gpus, gpus_max=max(gpus, job.resources.gpus_max))
-        for market in markets:
-            choice = market.choose(replace(job, resources=need))
-            if choice is not None and choice.can_be_had and not choice.again:
+        for choice in (of_market[gpus] for of_market in found if gpus in of_market):
+            if choice.can_be_had:
                 offer = choice.offer  # which is paid whole, also where it has more GPUs than the job would
                 arrival_s = (offer.startup_ms + offer.arrival_ms) / 1000
                 yield SizedMachine(gpus, offer.price_per_hour.micros, arrival_s), offer

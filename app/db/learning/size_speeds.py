@@ -12,8 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.elastic.size_table import SHAPING, KeptSpeed, SpeedKey, shape_of
 from app.core.model.job import JobState
+from app.core.model.node import GONE_NODE_STATES
 from app.core.throughput import plain_gpu
-from app.db.arrays import as_rows, is_one_of
+from app.db.arrays import as_rows, is_none_of, is_one_of
 from app.db.tables import allocations, jobs, metric_points, nodes, run_jobs, runs, size_speeds
 
 _POINTS = 64
@@ -89,7 +90,8 @@ async def stated_runs(connection: AsyncConnection, run_ids: Collection[str]) -> 
 
 @dataclass(frozen=True, slots=True)
 class WaitingRange:
-    """A job that asks for a range and has never begun. `template` is None where it states no training."""
+    """A job that asks for a range, has never begun, and has no machine on its way. `template` is None where it states
+    no training."""
 
     job_id: str
     project_id: str
@@ -105,10 +107,11 @@ class WaitingRange:
 async def waiting_ranges(connection: AsyncConnection, job_ids: Collection[str]) -> list[WaitingRange]:
     """Those of these jobs, by id."""
     of, has_begun = jobs.c, exists().where(run_jobs.c.job_id == jobs.c.id)
+    has_machine = exists().where(nodes.c.rented_for_job_id == of.id, is_none_of(nodes.c.state, GONE_NODE_STATES))
     states_method = of.template["training"]["method"].astext.is_not(None).label("states_method")
     rows = await connection.execute(
         select(of.id, of.project_id, of.app_id, of.template, states_method, *_STATED)
-        .where(is_one_of(of.id, job_ids), of.state == JobState.QUEUED, of.elastic, ~has_begun)
+        .where(is_one_of(of.id, job_ids), of.state == JobState.QUEUED, of.elastic, ~has_begun, ~has_machine)
         .order_by(of.id)
     )
     return [

@@ -6,27 +6,29 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Integer, cast, exists, func, select
+from sqlalchemy import ColumnElement, Integer, and_, cast, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.elastic.range_moves import LARGER, SMALLER
+from app.core.board import COMING_NODE_STATES
+from app.core.elastic.range_moves import LARGER, LOOK_MS, PATIENCE_MS, SMALLER
 from app.core.model.job import PLACEABLE_JOB_STATES, JobState
+from app.core.model.node import NodeState
 from app.core.resizing import LEAST
 from app.db.arrays import is_one_of
-from app.db.tables import job_events, jobs, run_jobs
+from app.db.tables import job_events, jobs, nodes, run_jobs
 
 _GREW, _BEGAN = "grows_for_deadline", "begins_larger"
 _CHANGES = (_GREW, _BEGAN, SMALLER, LARGER)
+_LATE_MS = 60_000  # a machine may be late by that, or by as much as it was to take
 
 
 @dataclass(frozen=True, slots=True)
 class GrownJob:
-    """It waits for `gpus`, and needs `least`. `grew_ms`: since when it is to have them."""
+    """It waits for `gpus`, and needs `least`."""
 
     job_id: str
     gpus: int
     least: int
-    grew_ms: int
 
 
 async def last_changes(connection: AsyncConnection, job_ids: Collection[str]) -> dict[str, int]:
@@ -46,13 +48,15 @@ async def last_changes(connection: AsyncConnection, job_ids: Collection[str]) ->
     return {row.id: row.changed_ms for row in rows}
 
 
-async def waiting_grown_jobs(connection: AsyncConnection, job_ids: Collection[str]) -> list[GrownJob]:
-    """Of these, those that have no place."""
+async def jobs_waiting_in_vain(connection: AsyncConnection, job_ids: Collection[str], *, now_ms: int) -> list[GrownJob]:
+    """Of these, those that have no place, were to have more GPUs too long ago, and for which no machine with so many is
+    about to come."""
     least, gpus = _number(LEAST), _number("gpus_min")
     of = job_events.c
     grew = select(func.max(of.at_ms)).where(of.job_id == jobs.c.id, of.kind.in_((_GREW, _BEGAN))).scalar_subquery()
+    grew_ms = func.coalesce(grew, 0)
     rows = await connection.execute(
-        select(jobs.c.id, gpus.label("gpus"), least.label("least"), func.coalesce(grew, 0).label("grew_ms"))
+        select(jobs.c.id, gpus.label("gpus"), least.label("least"))
         .where(
             is_one_of(jobs.c.id, job_ids),
             is_one_of(jobs.c.state, PLACEABLE_JOB_STATES),
@@ -60,10 +64,28 @@ async def waiting_grown_jobs(connection: AsyncConnection, job_ids: Collection[st
             func.jsonb_typeof(jobs.c.resources[LEAST]) == "number",
             func.jsonb_typeof(jobs.c.resources["gpus_min"]) == "number",
             gpus > least,
+            ~grew_ms.between(now_ms - PATIENCE_MS + 1, now_ms),
+            ~_is_about_to_come(gpus, grew_ms, now_ms),
         )
         .order_by(jobs.c.id)
     )
-    return [GrownJob(row.id, row.gpus, row.least, row.grew_ms) for row in rows]
+    return [GrownJob(row.id, row.gpus, row.least) for row in rows]
+
+
+def _is_about_to_come(gpus: ColumnElement[int], grew_ms: ColumnElement[int], now_ms: int) -> ColumnElement[bool]:
+    """Whether a machine with so many GPUs was rented for the job in time, and is on its way as expected, or has just
+    come. In time, so that nobody waits without end where one after the other fails."""
+    of = nodes.c
+    late_ms = func.greatest(of.expected_ready_ms - of.requested_ms, _LATE_MS)
+    return exists().where(
+        of.rented_for_job_id == jobs.c.id,
+        of.gpu_count >= gpus,
+        of.requested_ms < grew_ms + PATIENCE_MS,
+        or_(
+            and_(is_one_of(of.state, COMING_NODE_STATES), of.expected_ready_ms + late_ms > now_ms),
+            and_(of.state == NodeState.READY, of.ready_ms > now_ms - LOOK_MS),
+        ),
+    )
 
 
 async def grown_resources(connection: AsyncConnection, job_id: str, gpus: int | None) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, func, literal, or_, select, update
+from sqlalchemy import BigInteger, exists, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.foreign import read_as
@@ -19,7 +19,7 @@ from app.core.model.run import RunState
 from app.db import notify
 from app.db.arrays import is_one_of
 from app.db.runs.live_runs import close_allocations
-from app.db.tables import allocations, node_heartbeats, nodes, runs
+from app.db.tables import allocations, job_events, node_heartbeats, nodes, runs
 from app.db.transitions import bump_desired, move_member
 
 JOINS_GANGS = "gang"  # as agents say it that can take part in a job on several machines
@@ -211,3 +211,15 @@ async def gang_nodes(connection: AsyncConnection, job_ids: Collection[str]) -> l
         )
         for row in rows
     ]
+
+
+async def rented_together(connection: AsyncConnection, node_ids: Collection[str]) -> dict[str, str]:
+    """Which of these machines were rented so that a job is on several, and for which job: no policy did."""
+    of = job_events.c
+    told = exists().where(
+        of.job_id == nodes.c.rented_for_job_id, of.kind == "node_rented", of.data["node_ids"].has_key(nodes.c.id)
+    )
+    rows = await connection.execute(
+        select(nodes.c.id, nodes.c.rented_for_job_id).where(is_one_of(nodes.c.id, node_ids), told)
+    )
+    return {row.id: row.rented_for_job_id for row in rows}

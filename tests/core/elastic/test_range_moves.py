@@ -15,6 +15,7 @@ from app.core.elastic.profile import SpeedProfile
 from app.core.elastic.range_moves import (
     AGAIN_MS,
     LARGER,
+    PATIENCE_MS,
     SMALLER,
     PlannedChange,
     SeenRanges,
@@ -211,6 +212,12 @@ def test_only_what_is_on_offer_and_allowed() -> None:
     soonest = samples.offer("fn", Tier.SERVERLESS, "4.00", gpu_count=2, cpus=64)
     assert begins(60, 33.5, offers=SIZES[:2]) is None, "half a minute goes until it is there"
     assert begins(60, 33.5, offers=(*SIZES[:2], soonest)) == 2, "serverless is there at once"
+
+
+def test_what_comes_later_than_it_would_be_waited_for_is_not_begun_with() -> None:
+    slow = replace(SIZES[1], startup_ms=PATIENCE_MS)
+    assert begins(60, 60, offers=(SIZES[0], slow)) == 2
+    assert begins(60, 60, offers=(SIZES[0], replace(slow, startup_ms=PATIENCE_MS + 1))) is None
 
 
 @given(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from workers.agent.errors import Unsafe
-from workers.agent.laying import lay_here
+from workers.agent.laying import clear_after, lay_here
 from workers.agent.own_folders import Pattern
 from workers.agent.uploading import Candidate
 from workers.agent.workspace import Workspace
@@ -106,3 +106,15 @@ def test_what_a_script_had_begun_to_save_is_not_the_newest(workspace: Workspace,
         "notes-60": "kept",
     }
     assert os.listdir(workspace.spool) == []  # noqa: PTH208 - names alone
+
+
+def test_what_processes_before_needed_is_gone_and_nothing_else(workspace: Workspace) -> None:
+    """Their notes would be taken for those of the next ones, and what they began from fills the disk."""
+    for name in (".accelerate/saved-0-2-1", ".trainer/checkpoint-9/rng", ".rank-1-step-40/model", "resume-20/state"):
+        put(workspace.checkpoints / name)
+    theirs = ("step-40/state", ".cache/x", "resume-best/state", "resume-60/deep/state")
+    for name in (*theirs, "resume-40/state"):
+        put(workspace.checkpoints / name)
+    clear_after(workspace, [workspace.resume(40), workspace.resume(60) / "deep"])
+    assert set(content(workspace.checkpoints)) == {*theirs, "resume-40/state"}
+    assert list(workspace.spool.iterdir()) == []

@@ -64,10 +64,12 @@ print("result", step, state, flush=True)
 """
 
 
-def a_run(plane: Plane, control: Path, *, saves: bool = True, every: int = 0, **spec: Any) -> DesiredRun:
+def a_run(
+    plane: Plane, control: Path, *, saves: bool = True, every: int = 0, script: str = TRAINS, **spec: Any
+) -> DesiredRun:
     plane.report_every_ms = 50
     control.chmod(0o777)
-    script = f"SAVES, EVERY = {saves}, {every}\n{TRAINS}"
+    script = f"SAVES, EVERY = {saves}, {every}\n{script}"
     values = {"template": BY_RESTART, "gpu_indices": [0, 1], "use_gpus": [0, 1], **spec}
     return desired(plane, script, parameters={"control": str(control)}, **values)
 
@@ -129,6 +131,30 @@ def test_it_goes_on_with_fewer_and_with_more_at_its_step(plane: Plane, start_age
     assert {report.phase for report in plane.reports if report.run_id == run.run_id} <= {
         *("preparing", "running", "exited"),
     }
+
+
+def test_no_begin_finds_the_notes_of_another_one_nor_fills_the_disk(
+    plane: Plane, start_agent: Start, open_folder: Path
+) -> None:
+    """Of code that keeps its newest checkpoint alone, and notes things where hooks do."""
+    notes = """
+notes = pathlib.Path(os.environ["ALLPASS_CHECKPOINT_DIR"], ".accelerate")
+assert not notes.exists()
+notes.mkdir()
+(notes / "saved-0-1-1").touch()
+"""
+    alone = "        for old in folder.parent.glob('step-*'): __import__('shutil').rmtree(old)\n        folder.mkdir()\n"
+    script = TRAINS.replace("step, state = 0", f"{notes}step, state = 0").replace("        folder.mkdir()\n", alone)
+    run = a_run(plane, open_folder, script=script)
+    plane.want(run)
+    agent = start_agent()
+    plane.wait(lambda: has(plane, run, [0, 1]), "what it begins with")
+    for gpus in ([0], [0, 1], [0], [0, 1]):
+        give(plane, run, *gpus)
+        plane.wait(partial(has, plane, run, gpus), "another number")
+    end(plane, run, open_folder)
+    assert len(begins(plane, run)) == 5
+    assert len({path.stat().st_ino for path in agent.root.rglob("state.json")}) <= 2
 
 
 def test_what_it_gives_up_is_held_until_it_has_left(plane: Plane, start_agent: Start, open_folder: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import stat
 from pathlib import Path
@@ -20,6 +21,9 @@ from workers.agent.uploading import Candidate
 from workers.agent.workspace import Workspace
 
 OWN = "allpass-own"  # in a checkpoint: what lies below it has its path from the code on (`allpass.hooks.accelerating`)
+# In the checkpoint directory, of processes that are gone: what they began from, what hooks noted for one another, and
+# parts of a checkpoint that nobody puts together any more.
+_OF_PROCESSES = re.compile(r"resume-\d+|\.accelerate|\.trainer|\.rank-\d+-.*")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -96,6 +100,18 @@ def lay_here(workspace: Workspace, saved: Candidate, pattern: Optional[Pattern])
     lay_back(workspace, target, pattern)
     give_to(workspace.uid, target)
     return target
+
+
+def clear_after(workspace: Workspace, kept: Sequence[Path]) -> None:
+    """Take away what only the processes before needed: of several processes of one run the next ones would take it for
+    their own, or it fills the disk. What holds one of these paths stays. Nobody of the run is there. Raises OSError."""
+    if not workspace.checkpoints.is_dir():
+        return
+    with _opened(workspace.home, workspace.checkpoints.relative_to(workspace.home).parts) as folder:
+        for name in os.listdir(folder):
+            place = workspace.checkpoints / name
+            if _OF_PROCESSES.fullmatch(name) and not any(place in (path, *path.parents) for path in kept):
+                _remove(workspace, name, folder)
 
 
 def _clear(workspace: Workspace, target: Path) -> None:

@@ -3,10 +3,11 @@ the server it is one run, whose steps, log and bill go on."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional, Sequence
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from workers.agent.errors import Aborted, Unsafe
-from workers.agent.laying import lay_here
+from workers.agent.laying import clear_after, lay_here
 from workers.agent.own_folders import Pattern
 from workers.agent.preparing import Command
 from workers.agent.process import Ended, Stoppable
@@ -102,11 +103,7 @@ class RestartingRun(Run):
         """From the checkpoint that it has just saved, else its newest one. Raises Aborted, OSError, Unsafe."""
         if ended.left:  # on its GPUs
             raise Unsafe(f"processes of it cannot be ended: {', '.join(map(str, ended.left[:10]))}")
-        environ, step, name = dict(command.environ), first_step(self._spec), None
-        saved: Optional[Candidate] = training.newest
-        if saved is not None:
-            folder = lay_here(self.workspace, saved, Pattern.of(self._spec["template"]))
-            environ, step, name = begun_again(environ, folder, saved.step), saved.step, folder.name
+        environ, step, name = self._laid(dict(command.environ), training.newest)
         with self._lock:
             if self._phase != "running":
                 raise Aborted("no longer wanted")
@@ -119,6 +116,16 @@ class RestartingRun(Run):
         self._log.say(self._in_words(begin, had, step, passed_s))
         self._changed(True)
         return process
+
+    def _laid(self, environ: Dict[str, str], saved: Optional[Candidate]) -> "Tuple[Dict[str, str], int, Optional[str]]":
+        """What its next process finds, its step, and the name of the folder; None: as the first one began."""
+        if saved is None:
+            resume = environ.get("ALLPASS_RESUME_DIR")
+            clear_after(self.workspace, [] if resume is None else [Path(resume)])
+            return environ, first_step(self._spec), None
+        folder = lay_here(self.workspace, saved, Pattern.of(self._spec["template"]))
+        clear_after(self.workspace, [folder, saved.path])
+        return begun_again(environ, folder, saved.step), saved.step, folder.name
 
     def _in_words(self, begin: NextBegin, had: int, step: int, passed_s: float) -> str:
         gpus = f"{len(begin.gpus)} GPU{'s' * (len(begin.gpus) != 1)}"

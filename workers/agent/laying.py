@@ -39,7 +39,7 @@ def lay_back(workspace: Workspace, resume: Path, pattern: Optional[Pattern]) -> 
         *folders, name = path.split("/")
         with (
             _opened(workspace.home, [*source, *folders]) as here,
-            _opened(workspace.home, [*target, *folders], make=True) as there,
+            _opened(workspace.home, [*target, *folders], make=True, uid=workspace.uid) as there,
         ):
             with contextlib.suppress(FileNotFoundError):  # of the bundle
                 os.unlink(name, dir_fd=there)
@@ -56,14 +56,16 @@ def _top_of(paths: Sequence[str], pattern: Optional[Pattern]) -> "Optional[List[
 
 
 @contextlib.contextmanager
-def _opened(top: Path, names: Sequence[str], *, make: bool = False) -> Iterator[int]:
-    """A folder below `top`, which is ours."""
+def _opened(top: Path, names: Sequence[str], *, make: bool = False, uid: Optional[int] = None) -> Iterator[int]:
+    """A folder below `top`, which is ours. Folders that are made are that user's."""
     folder = os.open(top, _FOLDER)
     try:
         for name in names:
             if make:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, 0o700, dir_fd=folder)
+                    if uid is not None:
+                        os.chown(name, uid, uid, dir_fd=folder, follow_symlinks=False)
             inner = os.open(name, _FOLDER, dir_fd=folder)
             os.close(folder)
             folder = inner

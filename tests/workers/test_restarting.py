@@ -38,14 +38,18 @@ if "ALLPASS_RESUME_DIR" in os.environ:
     assert step == int(os.environ["ALLPASS_RESUME_STEP"])
 (control / "pid").write_text(str(os.getpid()))
 print(f"begins on {gpus} at {step}", *counts, flush=True)
-if (control / f"fails-on-{len(gpus.split(','))}").exists():
-    sys.exit("cannot begin with so many")
 metrics = open(os.environ["ALLPASS_METRICS_FILE"], "a", buffering=1)
+if (control / f"fails-on-{len(gpus.split(','))}").exists():
+    if (control / "unusable").exists():
+        metrics.write(json.dumps({"step": step, "training": {"unusable": "CUDA error: device busy"}}) + "\n")
+    sys.exit("cannot begin with so many")
 while not (control / "end").exists():
     step += 1
     state = hashlib.sha256(f"{state}{step}".encode()).hexdigest()
     time.sleep(0.02)
     metrics.write(json.dumps({"step": step, "loss": 1 / step, "training": {"saves": True} if SAVES else {}}) + "\n")
+    if (control / "fails").exists():
+        sys.exit(3)
     if asked and (control / "done").exists():
         sys.exit(0)
     if asked and (control / "slow").exists():
@@ -290,6 +294,69 @@ def test_an_error_of_its_own_at_that_moment_is_told_where_it_goes_back_to(
     exit_ = plane.wait_exit(run.run_id)
     assert (exit_.exit_code, exit_.saved_after_stop) == (1, False)
     assert [gpus for gpus, _ in begins(plane, run)] == ["0,1", "0,1"]
+
+
+# It begins to save when it is asked to, trains on meanwhile, and announces it two steps later.
+BESIDE = """
+    if asked and len(asked) == 1:
+        asked.append((step, state))
+    if len(asked) > 1 and step < asked[1][0] + 2:
+        continue
+    if asked:
+        step, state = asked[1]
+"""
+
+
+@pytest.mark.parametrize("code", [0, 75])
+def test_what_was_saved_beside_the_training_is_an_answer(
+    plane: Plane, start_agent: Start, open_folder: Path, code: int
+) -> None:
+    """The training has passed it by then. Whatever its exit code, it is not over, and has saved."""
+    script = TRAINS.replace("    if asked or (EVERY", f"{BESIDE}    if asked or (EVERY").replace("exit(75)", f"exit({code})")
+    run = a_run(plane, open_folder, script=script)
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: has(plane, run, [0, 1]), "what it begins with")
+    plane.wait_step(run.run_id, 10)
+    give(plane, run, 0)
+    plane.wait(lambda: has(plane, run, [0]), "one")
+    end(plane, run, open_folder)
+    (_, _), (gpus, step) = begins(plane, run)
+    assert (gpus, gpus_told(plane, run).kept) == ("0", None) and step >= 10
+    assert not any(one.final for one in plane.committed(run.run_id))
+
+
+def test_code_that_announces_what_it_saves_is_asked_when_it_does(
+    plane: Plane, start_agent: Start, open_folder: Path
+) -> None:
+    """Wherever else it was waited for."""
+    template = {**BY_RESTART, "checkpoints": {"folders": "out/checkpoint-*"}}
+    run = a_run(plane, open_folder, every=100, template=template)
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: has(plane, run, [0, 1]), "what it begins with")
+    give(plane, run, 0)
+    plane.wait(lambda: has(plane, run, [0]), "one")
+    end(plane, run, open_folder)
+    (_, _), (_, step) = begins(plane, run)
+    assert 100 <= step < 150
+
+
+def test_gpus_that_one_process_could_not_use_explain_no_later_failure(
+    plane: Plane, start_agent: Start, open_folder: Path
+) -> None:
+    for name in ("fails-on-2", "unusable"):
+        (open_folder / name).touch()
+    run = a_run(plane, open_folder, gpu_indices=[0], use_gpus=[0])
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: has(plane, run, [0]), "what it begins with")
+    give(plane, run, 0, 1)
+    plane.wait(lambda: gpus_told(plane, run).kept == FAILED, "that it keeps them")
+    plane.wait_step(run.run_id, plane.told(run.run_id).step + 10)
+    (open_folder / "fails").touch()
+    exit_ = plane.wait_exit(run.run_id)
+    assert (exit_.exit_code, exit_.machine_fault) == (3, False)
 
 
 @pytest.mark.parametrize("want", ["checkpoint", "kill"])

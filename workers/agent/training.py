@@ -136,7 +136,8 @@ class TrainingMeter:
         self._declares = False  # the script writes `checkpoint` lines
         self._stop: Optional[_Stop] = None
         self._spec = spec
-        self._answering = threading.Lock()  # guards the stop and the next two, where a checkpoint may be its answer
+        self._answering = threading.Lock()  # guards the stop and the next three, where a checkpoint may be its answer
+        self._waiting: Optional[Callable[[], None]] = None  # tells a process to rest, which is told after its next save
         self._rested: Optional[Candidate] = None  # the answer of a process that is to begin again
         self._newest: Optional[Candidate] = None
         self._present = _Present(self._step)
@@ -184,7 +185,7 @@ class TrainingMeter:
 
     def ask(self, process: Stoppable, grace_ms: int) -> None:
         """Have it save and leave; one that saves by itself leaves when it has. Returns at once."""
-        if not self._answers_for_good():
+        if self._stops_waiting() or not self._answers_for_good():
             self._stop = self._marks()
             self._send_early()
             self._metrics.read_often()
@@ -200,20 +201,28 @@ class TrainingMeter:
         if self._own_saves is None or self._declares:
             process.terminate(grace_ms)
         else:
+            self._waiting = lambda: process.terminate(grace_ms)
             self._own_saves.ask(process.terminate, grace_ms, patiently=True)
 
     def let_be(self) -> bool:
         """It need not leave any more; False where it was told already."""
-        if self.was_told or self._own_saves is None:
+        if not self._stops_waiting():
             return False
-        self._own_saves.let_be()
         self._stop = None
         return True
+
+    def _stops_waiting(self) -> bool:
+        """For a save of a process that is told after it; False where it was told already, or nobody waits."""
+        with self._answering:
+            if self._waiting is None or (self._own_saves is not None and not self._own_saves.let_be()):
+                return False
+            self._waiting = None
+            return True
 
     @property
     def was_told(self) -> bool:
         """Whether a request to rest has reached the process."""
-        return self._own_saves is None or self._declares or self._own_saves.was_told
+        return self._waiting is None or (self._own_saves is not None and self._own_saves.was_told)
 
     @property
     def shown(self) -> bool:
@@ -257,6 +266,7 @@ class TrainingMeter:
         """Another process is about to begin, with the checkpoint in that folder; None: as the first one did."""
         self.settle()
         self._metrics.read_often(False)
+        self._waiting, self.unusable = None, ""
         self._step, self._present = step, _Present(step)
         self._restored += () if restored is None else (restored,)
         self._own_saves = self._own_saves_from({**self._spec, "resume": {"step": step}})
@@ -396,6 +406,9 @@ class TrainingMeter:
             self._refusals.tell("checkpoint", f"checkpoint {shown(line.checkpoint)}", line.step, Unsafe(words))
             return
         after_stop = stop is not None and line.offset >= stop.metrics_bytes
+        waiting = self._waiting
+        if waiting is not None and self._stops_waiting():  # it announces what it saves, wherever else it was looked for
+            waiting()
         overtaken = line.step < self._step  # saved beside the training, which may save again before it leaves
         self._offer(
             Candidate(
@@ -417,15 +430,18 @@ class TrainingMeter:
             self._on_step(self._step)
 
     def _offer(self, candidate: Candidate) -> None:
-        """To the store; the answer of a process that begins again here only when it is known where it goes on."""
+        """To the store; the answer of a process that begins again here only when it is known where it goes on. It may
+        be one that the training had passed by then: it has saved all the same."""
         with self._answering:
-            rests = self._stop is not None and self._stop.rests
+            stop = self._stop
+            if stop is None:  # withdrawn meanwhile
+                candidate = replace(candidate, after_stop=False)
             if not candidate.part_of:
                 self._newest = candidate
-            if rests and candidate.is_final:
+            if stop is not None and stop.rests and candidate.after_stop:
                 self._rested = candidate
                 return
-        self._uploader.offer(replace(candidate, after_stop=False) if rests else candidate)
+        self._uploader.offer(candidate)
 
     def _on_outcome(self, candidate: Candidate, stored: bool) -> None:
         """From threads of the checkpoints: it is stored, or never will be."""

@@ -17,7 +17,7 @@ from allpass.wire.agent import DesiredRun, GpusTold
 from tests.workers.agents import AgentProcess, desired, tar_gz
 from tests.workers.plane import Plane
 from workers.agent.process import Ended
-from workers.agent.restarting import FAILED, PROVE_S, REFUSED, UNSAVED, NextBegin, Restarts
+from workers.agent.restarting import FAILED, PROVE_S, REFUSED, SHORT, UNSAVED, NextBegin, Restarts
 
 Start = Callable[..., AgentProcess]
 UNAWARE = Path(__file__).parents[1] / "training" / "unaware"
@@ -147,7 +147,9 @@ assert not notes.exists()
 notes.mkdir()
 (notes / "saved-0-1-1").touch()
 """
-    alone = "        for old in folder.parent.glob('step-*'): __import__('shutil').rmtree(old)\n        folder.mkdir()\n"
+    alone = (
+        "        for old in folder.parent.glob('step-*'): __import__('shutil').rmtree(old)\n        folder.mkdir()\n"
+    )
     script = TRAINS.replace("step, state = 0", f"{notes}step, state = 0").replace("        folder.mkdir()\n", alone)
     run = a_run(plane, open_folder, script=script)
     plane.want(run)
@@ -269,6 +271,32 @@ def test_what_cannot_begin_with_another_number_goes_back_from_the_same_checkpoin
     assert f"and keeps them: it failed on {len(then)}" in plane.log(run.run_id)
 
 
+def test_an_epoch_that_is_shorter_with_more_gpus_does_not_end_it(
+    plane: Plane, start_agent: Start, open_folder: Path
+) -> None:
+    """Its steps would be done, by their number, and half of its rows unread: it goes on with what it had."""
+    counts = """
+total = 160 // len(gpus.split(","))
+if step >= total:
+    sys.exit(0)
+"""
+    script = TRAINS.replace("while not", f"{counts}while not").replace(
+        '{"saves": True}', '{"saves": True, "total_steps": total}'
+    )
+    run = a_run(plane, open_folder, script=script, gpu_indices=[0], use_gpus=[0])
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: has(plane, run, [0]), "what it begins with")
+    plane.wait_step(run.run_id, 90)
+    give(plane, run, 0, 1)
+    plane.wait(lambda: gpus_told(plane, run).kept == SHORT, "that it keeps what it had")
+    plane.wait_step(run.run_id, plane.told(run.run_id).step + 5)
+    end(plane, run, open_folder)
+    (_, _), (two, first), (one, second) = begins(plane, run)
+    assert (two, one) == ("0,1", "0") and first == second >= 80
+    assert "on 2 nothing was left to do, and before there was" in plane.log(run.run_id)
+
+
 def test_what_is_done_at_that_moment_is_done(plane: Plane, start_agent: Start, open_folder: Path) -> None:
     run = a_run(plane, open_folder)
     plane.want(run)
@@ -312,7 +340,9 @@ def test_what_was_saved_beside_the_training_is_an_answer(
     plane: Plane, start_agent: Start, open_folder: Path, code: int
 ) -> None:
     """The training has passed it by then. Whatever its exit code, it is not over, and has saved."""
-    script = TRAINS.replace("    if asked or (EVERY", f"{BESIDE}    if asked or (EVERY").replace("exit(75)", f"exit({code})")
+    script = TRAINS.replace("    if asked or (EVERY", f"{BESIDE}    if asked or (EVERY").replace(
+        "exit(75)", f"exit({code})"
+    )
     run = a_run(plane, open_folder, script=script)
     plane.want(run)
     start_agent()
@@ -612,3 +642,40 @@ def test_a_request_that_never_reached_it_explains_no_end() -> None:
     wants(one, 0, 1)
     one.let_be()
     assert one.told()["gpus"]["leaving"] == []
+
+
+def grown(*, had: bool = False) -> tuple[Restarts, Clock]:
+    """It has just begun on two, after one."""
+    one, clock = restarts(0, 1, held=(0, 1)) if had else restarts(0)
+    for use in ((0,), (0, 1))[not had :]:
+        wants(one, *use)
+        one.ask()
+        begin = one.after(LEFT, saved=True, told=True)
+        assert begin == NextBegin(use)
+        one.begun(begin)
+        if use == (0,):
+            one.trains()
+    return one, clock
+
+
+@pytest.mark.parametrize("had", [False, True])
+def test_what_grew_goes_back_as_long_as_it_took_no_step(had: bool) -> None:
+    """Nothing is held for it, so it may load for an hour; meanwhile it can be asked for another number."""
+    one, clock = grown(had=had)
+    clock.now_s += 100 * PROVE_S
+    assert (one.told()["gpus"]["used"], one.told()["gpus"]["leaving"]) == ([0, 1], [])
+    wants(one, 0)
+    assert one.is_due(shown=True)
+    assert one.after(Ended(exit_code=1), saved=False, told=True) == NextBegin((0,), is_back=True)
+    assert one.kept == FAILED
+
+
+def test_with_nothing_left_to_do_it_goes_back() -> None:
+    """Of what has taken a step, and of what has told no more, exit code 0 is done."""
+    one, _ = grown()
+    assert one.after(Ended(exit_code=0), saved=False, told=True) is None
+    assert one.after(Ended(exit_code=0), saved=False, told=True, short=True) == NextBegin((0,), is_back=True)
+    assert one.kept == SHORT
+    one, _ = grown()
+    one.trains()
+    assert one.after(Ended(exit_code=0), saved=False, told=True, short=True) is None

@@ -16,7 +16,8 @@ from workers.agent.process import Ended
 
 # What tells of another beginning than the one from here.
 _OF_BEGINNING = ("ALLPASS_RESUME_LEARNED", "ALLPASS_PROFILES", "ALLPASS_PLAN_FILE")
-UNSAVED, FAILED, REFUSED = "unsaved", "failed", "refused"  # why it keeps its GPUs
+# Why it keeps its GPUs; "short": with others, nothing was left to do.
+UNSAVED, FAILED, REFUSED, SHORT = "unsaved", "failed", "refused", "short"
 PROVE_S = 300.0  # GPUs that were given up are held for so long, until the code has shown that it goes on without
 
 Gpus = Tuple[int, ...]
@@ -41,7 +42,7 @@ class Restarts:
         self._follows = False  # the server has been told
         self._asked_s: Optional[float] = None  # when its process was asked to leave for this
         self._left_s = 0.0  # the same, of the process before
-        self._before: Gpus = ()  # what it had before, as long as it may have to go back
+        self._before: Gpus = ()  # what it had before, as long as it may have to go back: until it takes a step there
         self._prove_until_s = 0.0
         self._had: Set[int] = {len(self.used)}  # numbers with which it has trained
         self._waits = False  # for the first sign of a process that has begun again
@@ -82,7 +83,8 @@ class Restarts:
 
     def is_due(self, *, shown: bool) -> bool:
         """Whether the process is to be asked now. `shown`: it has shown that it saves."""
-        return self.is_on and shown and self.is_wanted and not self.kept and not self.is_asked and not self._before
+        is_free = not self._before or self._now_s() >= self._prove_until_s
+        return self.is_on and shown and self.is_wanted and not self.kept and not self.is_asked and is_free
 
     def refuse(self) -> None:
         """What it saves is of no use, or it does not go on from there: it is not asked any more."""
@@ -101,25 +103,29 @@ class Restarts:
         """It was not asked yet, and is not to be any more."""
         self._asked_s = None
 
-    def after(self, ended: Ended, *, saved: bool, told: bool) -> Optional[NextBegin]:
+    def after(self, ended: Ended, *, saved: bool, told: bool, short: bool = False) -> Optional[NextBegin]:
         """What becomes of the run whose process has ended, though nobody wants the run to end; None: that was its end.
-        `saved`: it has answered the request with a checkpoint; `told`: the request has reached it. An error of its own
-        at that very moment looks as if it had not saved: it comes again where it goes back to, and is told there."""
+        `saved`: it has answered the request with a checkpoint; `told`: the request has reached it; `short`: it has
+        taken no step, and by the word of the one before there were some left. An error of its own at that very moment
+        looks as if it had not saved: it comes again where it goes back to, and is told there."""
         if self.is_asked and saved:
             return NextBegin(self._wanted)
         if self.is_asked and told and ended.exit_code != 0:
             self.kept = UNSAVED
             return NextBegin(self.used, is_back=True)
-        if self._before and ended.exit_code != 0:
-            self.kept = FAILED
+        if self._before and (short or ended.exit_code != 0):
+            self.kept = FAILED if ended.exit_code != 0 else SHORT
             return NextBegin(self._before, is_back=True)
         return None
 
     def begun(self, begin: NextBegin) -> float:
         """Its next process is there; how long ago the one before was asked to leave."""
         now_s = self._now_s()
-        is_new = not begin.is_back and len(begin.gpus) not in self._had
-        self._before = self.used if is_new else ()
+        is_new = len(begin.gpus) not in self._had
+        may_go_back = not begin.is_back and (
+            is_new or set(self.used) <= set(begin.gpus)
+        )  # whose GPUs are its own still
+        self._before = self.used if may_go_back else ()
         self._prove_until_s = now_s + PROVE_S
         if self._asked_s is not None:
             self._left_s = self._asked_s
@@ -130,9 +136,10 @@ class Restarts:
         """To the server, of the GPUs that it has; nothing before its code has shown that it saves."""
         if not self.is_on or not self._follows or not self._wanted:
             return {}
-        if self._before and self._now_s() >= self._prove_until_s:
-            self._settle()
         leaving = set(self._before) - set(self.used)
+        if leaving and self._now_s() >= self._prove_until_s:  # where nothing is held, it may take its time
+            self._settle()
+            leaving = set()
         if self.is_asked:
             leaving |= set(self.used) - set(self._wanted)
         gpus: Dict[str, Any] = {"used": sorted(self.used), "leaving": sorted(leaving), "refused": []}

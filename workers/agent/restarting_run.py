@@ -11,7 +11,7 @@ from workers.agent.laying import clear_after, lay_here
 from workers.agent.own_folders import Pattern
 from workers.agent.preparing import Command
 from workers.agent.process import Ended, Stoppable
-from workers.agent.restarting import UNSAVED, NextBegin, Restarts, begun_again, counted
+from workers.agent.restarting import SHORT, UNSAVED, NextBegin, Restarts, begun_again, counted
 from workers.agent.run import SIGTERM, Run
 from workers.agent.training import TrainingMeter
 from workers.agent.uploading import Candidate
@@ -94,7 +94,8 @@ class RestartingRun(Run):
         with self._lock:
             if self._phase != "running":
                 return None
-            begin = self._restarts.after(ended, saved=saved is not None, told=training.was_told)
+            told, short = training.was_told, training.is_short
+            begin = self._restarts.after(ended, saved=saved is not None, told=told, short=short)
         if begin is None:
             training.settle()
         return begin
@@ -133,5 +134,8 @@ class RestartingRun(Run):
             return (
                 f"goes on with {gpus} instead of {had}, from step {step}, after {passed_s:.1f} s (restarted: not exact)"
             )
-        why = "it has not saved when it was asked to" if self._restarts.kept == UNSAVED else f"it failed on {had}"
+        why = {
+            UNSAVED: "it has not saved when it was asked to",
+            SHORT: f"on {had} nothing was left to do, and before there was",
+        }.get(self._restarts.kept, f"it failed on {had}")
         return f"goes back to {gpus}, from step {step}, and keeps them: {why}"

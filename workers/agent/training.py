@@ -67,9 +67,10 @@ class _Stop:
 @dataclass
 class _Present:
     """The process that runs now. `keeps`: a checkpoint was stored since it began; `refused`: the newest never will be;
-    `is_read`: it has ended, and what it has left is known."""
+    `is_read`: it has ended, and what it has left is known; `total_before`: of steps, as the one before said it."""
 
     begun: int
+    total_before: int = 0
     says_saves: bool = False
     keeps: bool = False
     refused: bool = False
@@ -236,6 +237,11 @@ class TrainingMeter:
         return self._present.stepped or self._present.keeps
 
     @property
+    def is_short(self) -> bool:
+        """It has ended without a step, though by the word of the process before there were some left."""
+        return not self.stepped and self._present.total_before > self._present.begun
+
+    @property
     def follows(self) -> bool:
         """Its code changes its GPUs by itself."""
         return bool(self._gpus)
@@ -267,7 +273,7 @@ class TrainingMeter:
         self.settle()
         self._metrics.read_often(False)
         self._waiting, self.unusable = None, ""
-        self._step, self._present = step, _Present(step)
+        self._step, self._present = step, _Present(step, self._total.newest)
         self._restored += () if restored is None else (restored,)
         self._own_saves = self._own_saves_from({**self._spec, "resume": {"step": step}})
         if self._own_saves is not None:

@@ -97,6 +97,17 @@ async def test_one_that_cannot_go_on_with_more_gives_them_back(stage: Stage) -> 
     assert (await held(stage, place), await asks_for(stage, place)) == ([0], (1, 1))
 
 
+async def test_one_that_would_end_early_with_more_gives_them_back(stage: Stage) -> None:
+    """Its epochs are shorter there: it is told what to count instead."""
+    place = await by_restart(stage, 1)
+    await resize(stage, place, 2)
+    await agent_says(stage, place, 0, 1)
+    await agent_says(stage, place, 0, kept="short")
+    assert (await held(stage, place), await asks_for(stage, place)) == ([0], (1, 1))
+    (words,) = [message for kind, message in await events(stage, place) if kind == "gpus_kept"]
+    assert "max_steps" in words and words.endswith("its job asks for 1 again")
+
+
 async def test_one_that_did_not_save_keeps_what_it_has(stage: Stage) -> None:
     """Its owner's wish stays: the next run may be able to. So does a range, which begins where there is room."""
     place = await by_restart(stage, 2)

@@ -184,3 +184,11 @@ async def test_many_do_not_keep_a_decision_waiting(tight: Tight, monkeypatch: py
     late = await tight.submit()
     await tight.world.decide()
     assert (await tight.gpus(late))[0] == 1
+
+
+async def test_of_code_that_is_restarted_no_number_is_known_to_be_faster(tight: Tight) -> None:
+    """What others of its app have shown is of steps that stayed as large."""
+    await tight.knows({1: 1.0, 2: 1.9, 4: 2.5})
+    job_id = await tight.submit(template={"resize_by": "restart"})
+    await tight.world.decide()
+    assert await tight.gpus(job_id) == (1, 4)

@@ -122,7 +122,8 @@ class ProcessExit:
     `environment_error`: the process was never started because its environment could not be prepared;
     `machine_fault`: because of the machine (its disk is full), not of what was to be prepared.
     `signal`: the signal that killed it, or None. Neither code nor signal: it is gone and nobody saw how.
-    `saved_after_stop`: a checkpoint was written after the request to stop.
+    `saved_after_stop`: a checkpoint was written after the request to stop. `stranded`: it was begun again where it was,
+    with other GPUs, and could not go on from what lay there.
     """
 
     exit_code: int | None = None
@@ -130,6 +131,7 @@ class ProcessExit:
     environment_error: str | None = None
     machine_fault: bool = False
     saved_after_stop: bool = False
+    stranded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,10 @@ def judge_exit(exit_: ProcessExit, *, asked_to_checkpoint: bool, faults: int, fa
         return after_fault(message, RunEnd.FAILED, JobEnd.ENVIRONMENT_FAILED, faults=faults, fault_budget=fault_budget)
     if exit_.environment_error is not None:
         return Outcome(RunEnd.FAILED, JobState.FAILED, JobEnd.ENVIRONMENT_FAILED, False, exit_.environment_error)
+    if exit_.stranded:
+        end = RunEnd.DEMOTED if exit_.saved_after_stop else RunEnd.UNSAVED
+        message = "could not begin again where it was: it goes on from its newest stored checkpoint"
+        return Outcome(end, JobState.WAITING, None, False, message, saved=exit_.saved_after_stop)
     if exit_.exit_code == 0 and not (asked_to_checkpoint and exit_.saved_after_stop):
         return Outcome(RunEnd.FINISHED, JobState.SUCCEEDED, JobEnd.FINISHED, False, "exit code 0")
     if asked_to_checkpoint:

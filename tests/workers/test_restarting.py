@@ -309,9 +309,10 @@ def test_what_is_done_at_that_moment_is_done(plane: Plane, start_agent: Start, o
     assert len(begins(plane, run)) == 1
 
 
-def test_an_error_of_its_own_at_that_moment_is_told_where_it_goes_back_to(
+def test_an_error_of_its_own_at_that_moment_is_told_where_it_goes_on_to(
     plane: Plane, start_agent: Start, open_folder: Path
 ) -> None:
+    """It may be of what lies on the disk: what is stored is tried, before its job is said to have failed."""
     run = a_run(plane, open_folder, every=20)
     plane.want(run)
     start_agent()
@@ -320,8 +321,41 @@ def test_an_error_of_its_own_at_that_moment_is_told_where_it_goes_back_to(
     (open_folder / "fails-on-2").touch()  # again and again
     give(plane, run, 0)
     exit_ = plane.wait_exit(run.run_id)
-    assert (exit_.exit_code, exit_.saved_after_stop) == (1, False)
+    assert (exit_.signal, exit_.saved_after_stop, exit_.stranded) == (15, False, True)
     assert [gpus for gpus, _ in begins(plane, run)] == ["0,1", "0,1"]
+
+
+def test_where_nothing_is_stored_an_error_is_an_error(plane: Plane, start_agent: Start, open_folder: Path) -> None:
+    run = a_run(plane, open_folder)
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: has(plane, run, [0, 1]), "what it begins with")
+    (open_folder / "breaks").touch()
+    (open_folder / "fails-on-2").touch()
+    give(plane, run, 0)
+    exit_ = plane.wait_exit(run.run_id)
+    assert (exit_.exit_code, exit_.stranded) == (1, False)
+
+
+def test_what_is_gone_from_the_disk_is_taken_from_the_store(
+    plane: Plane, start_agent: Start, open_folder: Path
+) -> None:
+    """It had made room for a new checkpoint, and there was not enough."""
+    full = """
+    if asked:
+        import shutil
+        for old in pathlib.Path(os.environ["ALLPASS_CHECKPOINT_DIR"]).glob("step-*"):
+            shutil.rmtree(old)
+        raise OSError(28, "No space left on device")
+"""
+    script = TRAINS.replace("    if asked or (EVERY", f"{full}    if asked or (EVERY")
+    run = a_run(plane, open_folder, every=20, script=script)
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: plane.committed(run.run_id), "a checkpoint")
+    give(plane, run, 0)
+    exit_ = plane.wait_exit(run.run_id)
+    assert (exit_.signal, exit_.saved_after_stop, exit_.stranded) == (15, False, True)
 
 
 # It begins to save when it is asked to, trains on meanwhile, and announces it two steps later.
@@ -679,3 +713,14 @@ def test_with_nothing_left_to_do_it_goes_back() -> None:
     one, _ = grown()
     one.trains()
     assert one.after(Ended(exit_code=0), saved=False, told=True, short=True) is None
+
+
+def test_a_failure_after_a_step_where_it_has_gone_back_to_is_its_own() -> None:
+    one, _ = grown()
+    begin = one.after(Ended(exit_code=1), saved=False, told=True)
+    assert begin is not None
+    one.begun(begin)
+    assert one.may_begin_again, "what is stored may do"
+    assert [one.strands(Ended(exit_code=code)) for code in (1, 0)] == [True, False]
+    one.trains()
+    assert not one.may_begin_again and not one.strands(Ended(exit_code=1))

@@ -46,6 +46,7 @@ class Restarts:
         self._prove_until_s = 0.0
         self._had: Set[int] = {len(self.used)}  # numbers with which it has trained
         self._waits = False  # for the first sign of a process that has begun again
+        self._is_back = False  # it has gone back to what it had, and taken no step there yet
         self.kept = ""
         self._pause_ms: Optional[int] = None
 
@@ -73,6 +74,7 @@ class Restarts:
     def trains(self) -> None:
         """The process that runs now has taken a step."""
         self._settle()
+        self._is_back = False
         if self._waits:
             self._waits = False
             self._pause_ms = round(1000 * (self._now_s() - self._left_s))
@@ -97,7 +99,7 @@ class Restarts:
     @property
     def may_begin_again(self) -> bool:
         """Whether the end of its process may be none of the run."""
-        return self.is_on and (self.is_asked or bool(self._before))
+        return self.is_on and (self.is_asked or bool(self._before) or self._is_back)
 
     def let_be(self) -> None:
         """It was not asked yet, and is not to be any more."""
@@ -118,6 +120,11 @@ class Restarts:
             return NextBegin(self._before, is_back=True)
         return None
 
+    def strands(self, ended: Ended) -> bool:
+        """Whether a process that has so ended had gone back in vain: what lies on its disk may be no checkpoint, if
+        what was there before was killed in the middle of writing it."""
+        return self._is_back and ended.exit_code != 0
+
     def begun(self, begin: NextBegin) -> float:
         """Its next process is there; how long ago the one before was asked to leave."""
         now_s = self._now_s()
@@ -129,7 +136,7 @@ class Restarts:
         self._prove_until_s = now_s + PROVE_S
         if self._asked_s is not None:
             self._left_s = self._asked_s
-        self.used, self._asked_s, self._waits = begin.gpus, None, True
+        self.used, self._asked_s, self._waits, self._is_back = begin.gpus, None, True, begin.is_back
         return now_s - self._left_s
 
     def told(self) -> Dict[str, Any]:

@@ -3,6 +3,7 @@ the server it is one run, whose steps, log and bill go on."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
@@ -78,7 +79,8 @@ class RestartingRun(Run):
                     return ended
             begin = self._next(training, ended)
             if begin is None:
-                return ended
+                with self._lock:
+                    return replace(ended, strands=self._phase == "running" and self._restarts.strands(ended))
             try:
                 process = self._begin_again(command, training, begin, ended)
             except Aborted:
@@ -86,7 +88,7 @@ class RestartingRun(Run):
             except (OSError, Unsafe) as error:  # its job goes on elsewhere, from what is stored
                 self._log.say(f"it cannot begin again here: {error}")
                 training.settle(final=True)
-                return Ended(signal=SIGTERM, left=ended.left)
+                return Ended(signal=SIGTERM, left=ended.left, strands=True)
 
     def _next(self, training: TrainingMeter, ended: Ended) -> Optional[NextBegin]:
         """What the end of its process means; None where it is the run's."""

@@ -28,10 +28,11 @@ from workers.agent.transfers import Transfers
 from workers.agent.uploading import Candidate
 from workers.agent.workspace import Workspace, first_step, profiles_first
 
+SIGTERM = 15
 LONGEST_ERROR = 4000
 MOST_TOKENS = 2**53
 MOST_GPU_NEWS = 2000  # of one run: each is an event of its job; after these it stays as it was told
-_RARE = ("profile", "parted", "killed")  # left out where there is none: older servers do not know it
+_RARE = ("profile", "parted", "killed", "stranded")  # left out where there is none: older servers do not know it
 
 
 @dataclass
@@ -48,6 +49,7 @@ class ExitReport:
     profile: Optional[Dict[str, Any]] = None  # of a run that was made for it
     parted: Optional[str] = None
     killed: Optional[bool] = None  # True: by us, as the server told us
+    stranded: Optional[bool] = None  # True: it goes on elsewhere from what is stored
 
     def as_wire(self) -> Dict[str, Any]:
         error = self.environment_error
@@ -134,6 +136,7 @@ class TrainingMeter:
         self._step = first_step(spec)
         self._values: Dict[str, float] = {}
         self._facts: Dict[str, Any] = {}
+        self._is_stored = self._step > 0  # something that its job goes on from
         self._declares = False  # the script writes `checkpoint` lines
         self._stop: Optional[_Stop] = None
         self._spec = spec
@@ -358,6 +361,8 @@ class TrainingMeter:
         self._metrics.finish_sending()
         saved = self._uploader.saved_after_stop
         report = ExitReport(ended.exit_code, ended.signal, saved_after_stop=saved, parted=ended.parted)
+        if ended.strands and self._is_stored and not self._gone.is_set():
+            report.exit_code, report.signal, report.stranded = None, SIGTERM, True  # older servers count a fault
         report.training = self._facts or None
         if self._profiles:
             report.profile = self._profile or None
@@ -452,6 +457,7 @@ class TrainingMeter:
     def _on_outcome(self, candidate: Candidate, stored: bool) -> None:
         """From threads of the checkpoints: it is stored, or never will be."""
         present = self._present
+        self._is_stored = self._is_stored or stored
         present.keeps = present.keeps or (stored and candidate.step > present.begun)
         present.refused = not stored
         self._on_shown()

@@ -149,7 +149,8 @@ class ExitReport(Message):
     `saved_after_stop`: a checkpoint was written after the request to stop (and is committed).
     `last_lines`: the end of the process's own output, for the message a user sees first.
     `profile`: of a profile run that did what it was for. `parted`: why two runs that shared a process are not to share
-    one again; both have saved what they go on from.
+    one again; both have saved what they go on from. `stranded`: it was begun again for its GPUs, could not go on from
+    what lay there, and has a stored checkpoint to go on from.
     """
 
     exit_code: Annotated[int, Field(ge=-(2**31), lt=2**31), Unguessed] | None = None
@@ -162,6 +163,7 @@ class ExitReport(Message):
     profile: Annotated[ProfileFound | None, OfUserCode] = None
     parted: str | None = Field(None, max_length=500)
     killed: Flag = Field(False, description="by its agent, which was told to")
+    stranded: Flag = Field(False, description="no fault: its job goes on from what is stored")
 
 
 class Watched(Message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from sqlalchemy import select, update
 
 from app.core.keeping_gpus import KeepsGpus
@@ -160,3 +161,19 @@ async def test_before_it_has_saved_it_is_refused_in_words(stage: Stage) -> None:
         assert await tell_kept(connection, stage.ids, watched, KeepsGpus.SILENT, now_ms=stage.clock.ms)
     (_, words) = (await events(stage, place))[-1]
     assert words.startswith("keeps its 2 GPUs for now:") and "what never saved is not stopped" in words
+
+
+@pytest.mark.parametrize(("saved", "end"), [(False, "unsaved"), (True, "demoted")])
+async def test_one_that_finds_nothing_to_go_on_from_goes_on_elsewhere(stage: Stage, saved: bool, end: str) -> None:
+    """From what is stored, and no fault is counted. No machine is said to be taken away."""
+    place = await by_restart(stage, 2)
+    exit_ = {"signal": 15, "saved_after_stop": saved, "stranded": True}
+    await stage.sync(place, place.report("exited", step=9, exit=exit_))
+    job = await stage.row(jobs, place.job_id)
+    assert (job.state, job.faults) == ("waiting", 0)
+    assert (await stage.row(runs, place.run_id)).end_reason == end
+    async with stage.database.transaction() as connection:
+        of = job_events.c
+        exited = of.job_id == place.job_id, of.kind == "process_exited"
+        words = (await connection.execute(select(of.message).where(*exited))).scalar_one()
+    assert words == "could not begin again where it was: it goes on from its newest stored checkpoint"

@@ -115,6 +115,9 @@ def move_sources(target: MoveState) -> frozenset[MoveState]:
     return frozenset(state for state, targets in MOVE_TRANSITIONS.items() if target in targets)
 
 
+_STRANDED = "could not begin again where it was: it goes on from its newest stored checkpoint"
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
     """How a user process ended, as its agent saw it.
@@ -165,16 +168,13 @@ def judge_exit(exit_: ProcessExit, *, asked_to_checkpoint: bool, faults: int, fa
         return after_fault(message, RunEnd.FAILED, JobEnd.ENVIRONMENT_FAILED, faults=faults, fault_budget=fault_budget)
     if exit_.environment_error is not None:
         return Outcome(RunEnd.FAILED, JobState.FAILED, JobEnd.ENVIRONMENT_FAILED, False, exit_.environment_error)
-    if exit_.stranded:
-        end = RunEnd.DEMOTED if exit_.saved_after_stop else RunEnd.UNSAVED
-        message = "could not begin again where it was: it goes on from its newest stored checkpoint"
-        return Outcome(end, JobState.WAITING, None, False, message, saved=exit_.saved_after_stop)
     if exit_.exit_code == 0 and not (asked_to_checkpoint and exit_.saved_after_stop):
         return Outcome(RunEnd.FINISHED, JobState.SUCCEEDED, JobEnd.FINISHED, False, "exit code 0")
-    if asked_to_checkpoint:
+    if asked_to_checkpoint or exit_.stranded:
         how = "saved and left" if exit_.saved_after_stop else "left without a new checkpoint"
-        message = f"{how} when asked to stop"
-        return Outcome(RunEnd.DEMOTED, JobState.WAITING, None, False, message, saved=exit_.saved_after_stop)
+        message = _STRANDED if exit_.stranded else f"{how} when asked to stop"
+        end = RunEnd.UNSAVED if exit_.stranded and not exit_.saved_after_stop else RunEnd.DEMOTED
+        return Outcome(end, JobState.WAITING, None, False, message, saved=exit_.saved_after_stop)
     if exit_.signal is not None or exit_.exit_code is None:
         how = "vanished" if exit_.signal is None else f"was killed by signal {exit_.signal}"
         return after_fault(

@@ -204,6 +204,50 @@ def test_a_checkpoint_that_is_kept_says_that_it_saves(plane: Plane, start_agent:
     assert steps == list(range(1, len(steps) + 1))
 
 
+def test_code_that_does_not_save_when_asked_is_asked_when_it_has(
+    plane: Plane, start_agent: Start, open_folder: Path
+) -> None:
+    """It knows no request, and what it had done since its last save would be lost."""
+    script = TRAINS.replace("signal.signal(signal.SIGTERM, lambda *_: asked.append(True))", "")
+    run = a_run(plane, open_folder, saves=False, every=40, script=script)
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: has(plane, run, [0, 1]), "that it can")
+    assert gpus_told(plane, run).after_save
+    plane.wait_step(run.run_id, plane.told(run.run_id).step // 40 * 40 + 50)
+    give(plane, run, 0)
+    plane.wait(lambda: has(plane, run, [0]), "one")
+    assert gpus_told(plane, run).kept is None
+    reached = max(plane.metrics[run.run_id])
+    end(plane, run, open_folder)
+    (_, _), (gpus, step) = begins(plane, run)
+    assert (gpus, step % 40) == ("0", 0) and reached - step < 30
+
+
+def test_who_is_to_begin_again_may_save_for_as_long_as_before(
+    plane: Plane, start_agent: Start, open_folder: Path
+) -> None:
+    """Its checkpoints take longer than its grace, by the times of their files; nothing presses."""
+    long = """
+        begun = folder / "begun"
+        begun.touch()
+        os.utime(begun, (0, time.time() - 30))
+"""
+    script = TRAINS.replace("        folder.mkdir()\n", f"        folder.mkdir(){long}")
+    run = a_run(plane, open_folder, every=20, script=script, grace_ms=200)
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: plane.committed(run.run_id), "a checkpoint")
+    (open_folder / "slow").touch()
+    give(plane, run, 0)
+    plane.wait(lambda: uses(plane, run) == ([0, 1], [1]), "about to leave one")
+    plane.wait_step(run.run_id, plane.told(run.run_id).step + 50)
+    (open_folder / "slow").unlink()
+    plane.wait(lambda: has(plane, run, [0]), "one")
+    assert gpus_told(plane, run).kept is None
+    end(plane, run, open_folder)
+
+
 @pytest.mark.parametrize("template", [{}, {"resize_by": "code"}, {"resize_by": "of a newer release"}])
 def test_without_its_owners_word_it_keeps_what_it_has(
     plane: Plane, start_agent: Start, open_folder: Path, template: dict[str, str]
@@ -624,6 +668,7 @@ def test_what_has_trained_with_a_number_once_frees_its_gpus_at_once() -> None:
         wants(one, 0)
         assert one.is_due(shown=True)
         one.ask()
+        one.hears()
         assert one.told()["gpus"]["leaving"] == [1]
         begin = one.after(LEFT, saved=True, told=True)
         assert begin == NextBegin((0,))
@@ -639,6 +684,7 @@ def test_what_has_trained_with_a_number_once_frees_its_gpus_at_once() -> None:
         one.trains()
         wants(one, 0, 1)
         one.ask()
+        one.hears()
         again = one.after(LEFT, saved=True, told=True)
         assert again == NextBegin((0, 1))
         one.begun(again)
@@ -659,6 +705,7 @@ def test_a_failure_later_on_is_its_own() -> None:
     one, _ = restarts(0, 1)
     wants(one, 0)
     one.ask()
+    one.hears()
     begin = one.after(LEFT, saved=True, told=True)
     assert begin is not None
     one.begun(begin)
@@ -671,6 +718,7 @@ def test_a_request_that_never_reached_it_explains_no_end() -> None:
     one, _ = restarts(0, 1)
     wants(one, 0)
     one.ask()
+    one.hears()
     assert one.after(Ended(exit_code=1), saved=False, told=False) is None
     assert one.kept == ""
     wants(one, 0, 1)
@@ -684,6 +732,7 @@ def grown(*, had: bool = False) -> tuple[Restarts, Clock]:
     for use in ((0,), (0, 1))[not had :]:
         wants(one, *use)
         one.ask()
+        one.hears()
         begin = one.after(LEFT, saved=True, told=True)
         assert begin == NextBegin(use)
         one.begun(begin)
@@ -724,3 +773,18 @@ def test_a_failure_after_a_step_where_it_has_gone_back_to_is_its_own() -> None:
     assert [one.strands(Ended(exit_code=code)) for code in (1, 0)] == [True, False]
     one.trains()
     assert not one.may_begin_again and not one.strands(Ended(exit_code=1))
+
+
+def test_a_pause_begins_when_its_process_hears_of_it() -> None:
+    """It trains while its next save is waited for."""
+    one, clock = restarts(0, 1)
+    wants(one, 0)
+    one.ask()
+    clock.now_s += 3600
+    one.hears()
+    clock.now_s += 3
+    begin = one.after(LEFT, saved=True, told=True)
+    assert begin is not None and one.begun(begin) == 3
+    clock.now_s += 4
+    one.trains()
+    assert one.told()["gpus"]["pause_ms"] == 7000

@@ -110,7 +110,7 @@ def clear_after(workspace: Workspace, kept: Sequence[Path]) -> None:
     if not workspace.checkpoints.is_dir():
         return
     with _opened(workspace.home, workspace.checkpoints.relative_to(workspace.home).parts) as folder:
-        for name in os.listdir(folder):
+        for name in os.listdir(folder):  # noqa: PTH208 - of the folder that was opened
             place = workspace.checkpoints / name
             if _OF_PROCESSES.fullmatch(name) and not any(place in (path, *path.parents) for path in kept):
                 _remove(workspace, name, folder)

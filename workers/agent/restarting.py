@@ -40,8 +40,9 @@ class Restarts:
         self.used: Gpus = self._wanted or tuple(spec["gpu_indices"])
         self._has_begun = False
         self._follows = False  # the server has been told
-        self._asked_s: Optional[float] = None  # when its process was asked to leave for this
-        self._left_s = 0.0  # the same, of the process before
+        self.is_asked = False  # its process is to leave, to begin again
+        self._left_s = 0.0  # when it heard of that, or the process before did
+        self._after_save = False  # it hears of that only when it has saved
         self._before: Gpus = ()  # what it had before, as long as it may have to go back: until it takes a step there
         self._prove_until_s = 0.0
         self._had: Set[int] = {len(self.used)}  # numbers with which it has trained
@@ -63,11 +64,6 @@ class Restarts:
         return self.used
 
     @property
-    def is_asked(self) -> bool:
-        """Its process is to leave, to begin again."""
-        return self._asked_s is not None
-
-    @property
     def is_wanted(self) -> bool:
         return bool(self._wanted) and set(self._wanted) != set(self.used)
 
@@ -79,9 +75,9 @@ class Restarts:
             self._waits = False
             self._pause_ms = round(1000 * (self._now_s() - self._left_s))
 
-    def shows(self) -> None:
-        """It has shown that its code saves, or saves when it is asked to."""
-        self._follows = True
+    def shows(self, *, after_save: bool = False) -> None:
+        """It has shown that its code saves, or saves when it is asked to; `after_save`: no more than that it saves."""
+        self._follows, self._after_save = True, after_save
 
     def is_due(self, *, shown: bool) -> bool:
         """Whether the process is to be asked now. `shown`: it has shown that it saves."""
@@ -94,7 +90,11 @@ class Restarts:
             self.kept = REFUSED
 
     def ask(self) -> None:
-        self._asked_s = self._now_s()
+        self.is_asked = True
+
+    def hears(self) -> None:
+        """The request reaches its process now: from here on it may stand still."""
+        self._left_s = self._now_s()
 
     @property
     def may_begin_again(self) -> bool:
@@ -102,8 +102,8 @@ class Restarts:
         return self.is_on and (self.is_asked or bool(self._before) or self._is_back)
 
     def let_be(self) -> None:
-        """It was not asked yet, and is not to be any more."""
-        self._asked_s = None
+        """It has not heard of it yet, and is not to any more."""
+        self.is_asked = False
 
     def after(self, ended: Ended, *, saved: bool, told: bool, short: bool = False) -> Optional[NextBegin]:
         """What becomes of the run whose process has ended, though nobody wants the run to end; None: that was its end.
@@ -134,9 +134,7 @@ class Restarts:
         )  # whose GPUs are its own still
         self._before = self.used if may_go_back else ()
         self._prove_until_s = now_s + PROVE_S
-        if self._asked_s is not None:
-            self._left_s = self._asked_s
-        self.used, self._asked_s, self._waits, self._is_back = begin.gpus, None, True, begin.is_back
+        self.used, self.is_asked, self._waits, self._is_back = begin.gpus, False, True, begin.is_back
         return now_s - self._left_s
 
     def told(self) -> Dict[str, Any]:
@@ -150,6 +148,8 @@ class Restarts:
         if self.is_asked:
             leaving |= set(self.used) - set(self._wanted)
         gpus: Dict[str, Any] = {"used": sorted(self.used), "leaving": sorted(leaving), "refused": []}
+        if self._after_save:
+            gpus["after_save"] = True
         if self.kept:
             gpus["kept"] = self.kept
         if self._pause_ms is not None:

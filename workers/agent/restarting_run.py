@@ -4,6 +4,7 @@ the server it is one run, whose steps, log and bill go on."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
@@ -60,16 +61,22 @@ class RestartingRun(Run):
             if training.stepped:
                 restarts.trains()
             if training.shown:
-                restarts.shows()
+                restarts.shows(after_save=training.rests_after_save)
             if training.is_unfit:
                 restarts.refuse()
             if restarts.is_asked and not restarts.is_wanted and training.let_be():
                 restarts.let_be()
             if restarts.is_due(shown=training.shown and not training.is_unfit):
                 restarts.ask()
-                training.ask_to_rest(process, self._grace_ms)
+                training.ask_to_rest(partial(self._tell_to_rest, process), self._grace_ms)
             if restarts.told() != before:
                 self._changed(True)
+
+    def _tell_to_rest(self, process: Stoppable, grace_ms: int) -> None:
+        """From any thread."""
+        with self._lock:
+            self._restarts.hears()
+        process.terminate(grace_ms)
 
     def _await_end(self, command: Command, training: TrainingMeter, process: Stoppable) -> Ended:
         while True:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from workers.agent.api import Writer
-from workers.agent.checkpoints import Marks, Uploader, inside, marks
+from workers.agent.checkpoints import Marks, Uploader, inside, marks, written_over_s
 from workers.agent.early import Early
 from workers.agent.errors import Unsafe
 from workers.agent.facts import MOST_LINKS
@@ -31,6 +31,7 @@ from workers.agent.workspace import Workspace, first_step, profiles_first
 SIGTERM = 15
 LONGEST_ERROR = 4000
 MOST_TOKENS = 2**53
+_MOST_FOR_SAVE_MS = 600_000  # more than its grace, for who is to begin again
 MOST_GPU_NEWS = 2000  # of one run: each is an event of its job; after these it stays as it was told
 _RARE = ("profile", "parted", "killed", "stranded")  # left out where there is none: older servers do not know it
 
@@ -198,15 +199,24 @@ class TrainingMeter:
         else:
             self._own_saves.ask(process.terminate, grace_ms)
 
-    def ask_to_rest(self, process: Stoppable, grace_ms: int) -> None:
-        """The same, to begin again here: one that saves by itself leaves when it has, however long that takes."""
+    def ask_to_rest(self, terminate: Callable[[int], None], grace_ms: int) -> None:
+        """The same, to begin again here: one that saves by itself leaves when it has, however long that takes. Nobody
+        is in a hurry, so it may take twice as long as its last save."""
         self._stop = replace(self._marks(), rests=True)
         self._metrics.read_often()
-        if self._own_saves is None or self._declares:
-            process.terminate(grace_ms)
-        else:
-            self._waiting = lambda: process.terminate(grace_ms)
-            self._own_saves.ask(process.terminate, grace_ms, patiently=True)
+        if self._newest is not None:
+            grace_ms += min(_MOST_FOR_SAVE_MS, round(2000 * written_over_s(self._newest)))
+        if not self.rests_after_save:
+            terminate(grace_ms)
+            return
+        self._waiting = lambda: terminate(grace_ms)
+        if self._own_saves is not None and not self._declares:
+            self._own_saves.ask(terminate, grace_ms, patiently=True)
+
+    @property
+    def rests_after_save(self) -> bool:
+        """Whether a request to rest has to reach it right after a save: else what it had done since would be lost."""
+        return not self._present.says_saves if self._declares else self._own_saves is not None
 
     def let_be(self) -> bool:
         """It need not leave any more; False where it was told already."""
@@ -418,7 +428,7 @@ class TrainingMeter:
             return
         after_stop = stop is not None and line.offset >= stop.metrics_bytes
         waiting = self._waiting
-        if waiting is not None and self._stops_waiting():  # it announces what it saves, wherever else it was looked for
+        if waiting is not None and after_stop and self._stops_waiting():  # it has saved, wherever it was waited for
             waiting()
         overtaken = line.step < self._step  # saved beside the training, which may save again before it leaves
         self._offer(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.core.keeping_gpus import FOLLOWED_BY_MS, KeepsGpus, WatchedRun
+from app.core.keeping_gpus import KeepsGpus, WatchedRun, followed_by_ms
 from app.core.model.run import RunState
 from app.core.policies.reasons import duration
 from app.core.resizing import LEAST, GpusHeld, GpusTold, kept_as_told
@@ -87,8 +87,8 @@ def _words(run: SizedRun, why: KeepsGpus) -> str:
         return f"keeps {its} {_UNSAVED_YET}"
     if why is KeepsGpus.SILENT:
         return f"keeps {its}: it is elastic, and its code does not follow which GPUs it is to use; {_LINES}"
-    used = len(run.told.used) if run.told is not None else 0
-    since = duration(FOLLOWED_BY_MS)
+    told = run.told or GpusTold()
+    used, since = len(told.used), duration(followed_by_ms(told))
     if why is KeepsGpus.NOT_LEFT:
         return (
             f"keeps {its}: for {since} it was to use {run.held.wanted} and has not left the others, though its code "

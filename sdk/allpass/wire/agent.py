@@ -178,13 +178,15 @@ class Watched(Message):
 class GpusTold(Message):
     """What a training said of the GPUs that it was given, by their numbers: those that it uses, those that its
     processes are about to leave, and those that no process of it could begin on. `pause_ms`: for how long the last
-    change of them had no step taken. `kept`: why one that is restarted for it keeps what it uses ("failed")."""
+    change of them had no step taken. Of one that is restarted for it: `kept`, why it keeps what it uses ("failed");
+    `after_save`, that it changes them only right after its next save, whenever that is."""
 
     used: list[GpuIndex] = Field(max_length=MOST_GPUS)
     leaving: list[GpuIndex] = Field(max_length=MOST_GPUS)
     refused: list[GpuIndex] = Field(max_length=MOST_GPUS)
     kept: str | None = Field(None, max_length=40)
     pause_ms: Count | None = None
+    after_save: Flag = False
 
 
 class RunReport(Message):

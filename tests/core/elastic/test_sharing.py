@@ -318,3 +318,13 @@ def test_steps_a_second_are_no_speed_of_code_that_is_restarted(speeds: list[floa
     assert slow.useful(run) == size
     assert slow.lender_key(run, size) == unknown.lender_key(run, size)
     assert all(slow.grows(run, size, idle) for idle in range(1, 9 - size))
+
+
+def test_who_begins_on_more_after_a_save_alone_has_back_what_it_lent_and_no_more() -> None:
+    """When that save comes nobody knows, and what is idle until then is paid for."""
+    told = GpusTold((0, 1), after_save=True)
+    run = elastic("a", 0, 1, own=4, restarts=True, told=told, changed_ms=0)
+    grows = given_().grows
+    assert grows(run, 2, 2)
+    assert not grows(replace(run, is_range=True), 2, 2)
+    assert grows(replace(run, is_range=True, told=GpusTold((0, 1))), 2, 2)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from app.core.keeping_gpus import KeepsGpus
+from app.core.keeping_gpus import FOLLOWED_BY_MS, KeepsGpus, kept
 from app.db.runs.kept_gpus import watched_runs
 from app.db.runs.sizes import elastic_runs
 from app.db.tables import job_events, jobs, runs
@@ -177,3 +177,15 @@ async def test_one_that_finds_nothing_to_go_on_from_goes_on_elsewhere(stage: Sta
         exited = of.job_id == place.job_id, of.kind == "process_exited"
         words = (await connection.execute(select(of.message).where(*exited))).scalar_one()
     assert words == "could not begin again where it was: it goes on from its newest stored checkpoint"
+
+
+async def test_that_it_is_asked_after_a_save_is_remembered_and_explained(stage: Stage) -> None:
+    place = await by_restart(stage, 2)
+    await agent_says(stage, place, 0, 1, after_save=True)
+    await resize(stage, place, 1)
+    async with stage.database.transaction() as connection:
+        (watched,) = await watched_runs(connection)
+        (remark,) = await explain_restarts(connection, place.run_id, restart_s=84.0)
+    assert watched.told is not None and watched.told.after_save
+    assert kept(watched, watched.wanted_ms + FOLLOWED_BY_MS) is None
+    assert "right after its next save" in remark.text

@@ -14,6 +14,7 @@ from app.core.resizing import GpusHeld, GpusTold, is_settled
 SPOKEN_BY_MS = 60_000  # code that can change its GPUs says so before its first step
 SILENT_MS = 600_000  # where nobody says which step it is at either
 FOLLOWED_BY_MS = 600_000  # GPUs change hands between two steps, and some steps are long
+SAVED_BY_MS = 6 * 3_600_000  # of code that changes them after its next save; some save once in hours
 
 
 class KeepsGpus(StrEnum):
@@ -41,6 +42,11 @@ def kept(run: WatchedRun, now_ms: int) -> KeepsGpus | None:
     if run.told is None:
         least_ms = SPOKEN_BY_MS if run.has_stepped else SILENT_MS
         return KeepsGpus.SILENT if now_ms - run.running_ms >= least_ms else None
-    if is_settled(run.held, run.told) or now_ms - run.wanted_ms < FOLLOWED_BY_MS:
+    if is_settled(run.held, run.told) or now_ms - run.wanted_ms < followed_by_ms(run.told):
         return None
     return KeepsGpus.NOT_LEFT if set(run.held.indices) > set(run.held.in_use) else KeepsGpus.NOT_USED
+
+
+def followed_by_ms(told: GpusTold) -> int:
+    """For how long it is waited for."""
+    return SAVED_BY_MS if told.after_save else FOLLOWED_BY_MS

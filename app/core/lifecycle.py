@@ -115,6 +115,9 @@ def move_sources(target: MoveState) -> frozenset[MoveState]:
     return frozenset(state for state, targets in MOVE_TRANSITIONS.items() if target in targets)
 
 
+_STRANDED = "could not begin again where it was: it goes on from its newest stored checkpoint"
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
     """How a user process ended, as its agent saw it.
@@ -122,7 +125,8 @@ class ProcessExit:
     `environment_error`: the process was never started because its environment could not be prepared;
     `machine_fault`: because of the machine (its disk is full), not of what was to be prepared.
     `signal`: the signal that killed it, or None. Neither code nor signal: it is gone and nobody saw how.
-    `saved_after_stop`: a checkpoint was written after the request to stop.
+    `saved_after_stop`: a checkpoint was written after the request to stop. `stranded`: it was begun again where it was,
+    with other GPUs, and could not go on from what lay there.
     """
 
     exit_code: int | None = None
@@ -130,6 +134,7 @@ class ProcessExit:
     environment_error: str | None = None
     machine_fault: bool = False
     saved_after_stop: bool = False
+    stranded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +170,11 @@ def judge_exit(exit_: ProcessExit, *, asked_to_checkpoint: bool, faults: int, fa
         return Outcome(RunEnd.FAILED, JobState.FAILED, JobEnd.ENVIRONMENT_FAILED, False, exit_.environment_error)
     if exit_.exit_code == 0 and not (asked_to_checkpoint and exit_.saved_after_stop):
         return Outcome(RunEnd.FINISHED, JobState.SUCCEEDED, JobEnd.FINISHED, False, "exit code 0")
-    if asked_to_checkpoint:
+    if asked_to_checkpoint or exit_.stranded:
         how = "saved and left" if exit_.saved_after_stop else "left without a new checkpoint"
-        message = f"{how} when asked to stop"
-        return Outcome(RunEnd.DEMOTED, JobState.WAITING, None, False, message, saved=exit_.saved_after_stop)
+        message = _STRANDED if exit_.stranded else f"{how} when asked to stop"
+        end = RunEnd.UNSAVED if exit_.stranded and not exit_.saved_after_stop else RunEnd.DEMOTED
+        return Outcome(end, JobState.WAITING, None, False, message, saved=exit_.saved_after_stop)
     if exit_.signal is not None or exit_.exit_code is None:
         how = "vanished" if exit_.signal is None else f"was killed by signal {exit_.signal}"
         return after_fault(

@@ -20,13 +20,14 @@ class GpusTold:
     processes are about to leave, and those that no process of it could begin on.
 
     `pause_ms`: for how long the last change of them had no step taken. Of one that is restarted for it (ADR 0129):
-    `kept`, why it keeps what it uses from now on."""
+    `kept`, why it keeps what it uses from now on; `after_save`, that it changes them only right after its next save."""
 
     used: tuple[int, ...] = ()
     leaving: tuple[int, ...] = ()
     refused: tuple[int, ...] = ()
     kept: str | None = None
     pause_ms: int | None = None
+    after_save: bool = False
 
 
 @dataclass(frozen=True, slots=True)

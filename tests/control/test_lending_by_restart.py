@@ -9,9 +9,10 @@ from sqlalchemy import select, update
 
 from allpass.wire.agent import GpusTold, RunReport
 from app.core.lending import TAKE_MS
-from app.db.tables import allocations, jobs, runs
+from app.db.tables import allocations, jobs, runs, size_speeds
 from app.services.runs.apply_run_reports import apply_run_reports
 from tests.control.test_lending import Pool
+from tests.control.test_lending_rules import points
 from tests.control.world import World
 
 PAUSE_MS = 20_000
@@ -102,3 +103,12 @@ async def test_one_that_could_not_is_asked_no_more(pool: RestartedPool) -> None:
 async def test_what_it_costs_is_explained(pool: RestartedPool) -> None:
     (remark,) = [one for one in (await pool.explained()).because if "not exact" in one.text]
     assert remark.text.endswith("a restart took 20 s") and remark.data == {"exact": False, "restart_s": 20.0}
+
+
+async def test_its_steps_a_second_are_not_kept_for_others(pool: RestartedPool) -> None:
+    """Its batch follows its GPUs, so they say nothing of how fast it is."""
+    await pool.decide()
+    await points(pool, pool.lender, 1, 1, 1_000)
+    await pool.asks()
+    await pool.decide(15_000)
+    assert await pool.world.rows(size_speeds) == []

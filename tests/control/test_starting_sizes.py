@@ -300,3 +300,11 @@ async def test_a_hundred_are_looked_at_in_one_decision(tight: Tight, monkeypatch
     many = [await tight.submit() for _ in range(102)]
     await tight.world.decide()
     assert await _sizes(tight, many) == [1] * 2 + [2] * 100
+
+
+async def test_of_code_that_is_restarted_no_number_is_known_to_be_faster(tight: Tight) -> None:
+    """What others of its app have shown is of steps that stayed as large."""
+    await tight.knows({1: 1.0, 2: 1.9, 4: 2.5})
+    job_id = await tight.submit(template={"resize_by": "restart"})
+    await tight.world.decide()
+    assert await tight.gpus(job_id) == (1, 4)

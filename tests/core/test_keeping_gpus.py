@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.keeping_gpus import FOLLOWED_BY_MS, SILENT_MS, SPOKEN_BY_MS, KeepsGpus, WatchedRun, kept
+from app.core.keeping_gpus import FOLLOWED_BY_MS, SAVED_BY_MS, SILENT_MS, SPOKEN_BY_MS, KeepsGpus, WatchedRun, kept
 from app.core.resizing import GpusHeld, GpusTold, is_settled
 
 HELD = GpusHeld((0, 1, 2, 3), 4)
@@ -26,6 +26,12 @@ def test_what_is_not_left_or_begun_on_in_time_is_kept() -> None:
     assert [kept(asked, 50 + past) for past in (FOLLOWED_BY_MS - 1, FOLLOWED_BY_MS)] == [None, KeepsGpus.NOT_LEFT]
     more = replace(asked, held=HELD, told=GpusTold((0, 1)))
     assert kept(more, 50 + FOLLOWED_BY_MS) is KeepsGpus.NOT_USED
+
+
+def test_code_that_changes_them_after_its_next_save_has_hours_to_save() -> None:
+    for held, used in (((0, 1, 2, 3), (0, 1, 2, 3)), ((0, 1, 2, 3), (0,))):
+        waits = replace(SILENT, held=GpusHeld(held, 3), told=GpusTold(used, after_save=True))
+        assert [kept(waits, past) is None for past in (SAVED_BY_MS - 1, SAVED_BY_MS)] == [True, False]
 
 
 indices = st.lists(st.integers(0, 5), unique=True, min_size=1)

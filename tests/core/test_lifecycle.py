@@ -129,6 +129,8 @@ WAITS, OVER = JobState.WAITING, JobState.FAILED
             False,
             (RunEnd.FAILED, JobState.WAITING, None, True),
         ),
+        (ProcessExit(signal=15, stranded=True), False, (RunEnd.UNSAVED, WAITS, None, False)),
+        (ProcessExit(signal=15, saved_after_stop=True, stranded=True), True, (RunEnd.DEMOTED, WAITS, None, False)),
         (ProcessExit(environment_error="no torch"), True, (RunEnd.FAILED, OVER, JobEnd.ENVIRONMENT_FAILED, False)),
     ],
 )

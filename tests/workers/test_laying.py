@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from workers.agent.errors import Unsafe
-from workers.agent.laying import lay_here
+from workers.agent.laying import OWN, clear_after, lay_here
 from workers.agent.own_folders import Pattern
 from workers.agent.uploading import Candidate
 from workers.agent.workspace import Workspace
+
+USER = 61500
 
 
 @pytest.fixture
@@ -106,3 +109,26 @@ def test_what_a_script_had_begun_to_save_is_not_the_newest(workspace: Workspace,
         "notes-60": "kept",
     }
     assert os.listdir(workspace.spool) == []  # noqa: PTH208 - names alone
+
+
+def test_what_processes_before_needed_is_gone_and_nothing_else(workspace: Workspace) -> None:
+    """Their notes would be taken for those of the next ones, and what they began from fills the disk."""
+    for name in (".accelerate/saved-0-2-1", ".trainer/checkpoint-9/rng", ".rank-1-step-40/model", "resume-20/state"):
+        put(workspace.checkpoints / name)
+    theirs = ("step-40/state", ".cache/x", "resume-best/state", "resume-60/deep/state")
+    for name in (*theirs, "resume-40/state"):
+        put(workspace.checkpoints / name)
+    clear_after(workspace, [workspace.resume(40), workspace.resume(60) / "deep"])
+    assert set(content(workspace.checkpoints)) == {*theirs, "resume-40/state"}
+    assert list(workspace.spool.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_folders_that_are_laid_back_are_the_runs_own(workspace: Workspace) -> None:
+    """Else its code could not read what it finds there, nor save beside it."""
+    own = replace(workspace, uid=USER)
+    put(own.checkpoints / "step-40" / OWN / "out" / "state-40" / "model")
+    own.hand_over()
+    lay_here(own, Candidate(own.checkpoints / "step-40", 40), None)
+    made = [own.code / "out", own.code / "out" / "state-40", own.code / "out" / "state-40" / "model"]
+    assert [path.stat().st_uid for path in made] == [USER] * 3

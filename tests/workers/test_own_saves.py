@@ -370,3 +370,16 @@ def test_what_a_hook_has_announced_goes_through_no_link_either(tmp_path: Path) -
     with pytest.raises(OSError):
         lay_back(workspace, resume, None)
     assert not (tmp_path / "last").exists()
+
+
+def test_who_need_not_leave_is_not_told_and_who_was_told_is_known(tmp_path: Path) -> None:
+    """Whichever of the two comes first: the process is told, or let be, and both know of it."""
+    told: list[int] = []
+    first, second = (Place(tmp_path / name).saves for name in ("first", "second"))
+    for saves in (first, second):
+        saves.ask(told.append, 1000, patiently=True)
+    assert first.let_be()
+    first._tell_to_leave()
+    assert (told, first.was_told) == ([], False)
+    second._tell_to_leave()
+    assert (told, second.was_told, second.let_be()) == ([1000], True, False)

@@ -3,102 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from allpass.wire.agent import DesiredRun, GpusTold
-from tests.workers.agents import AgentProcess, desired, tar_gz
+from tests.workers.agents import desired, tar_gz
 from tests.workers.plane import Plane
-from workers.agent.process import Ended
-from workers.agent.restarting import FAILED, PROVE_S, REFUSED, UNSAVED, NextBegin, Restarts
-
-Start = Callable[..., AgentProcess]
-UNAWARE = Path(__file__).parents[1] / "training" / "unaware"
-ACCELERATED, TRAINER = UNAWARE / "accelerated.py", UNAWARE / "trainer.py"
-BY_RESTART = {"resize_by": "restart", "gpu": {"count": 2}}
-
-# A loop as people write it: it saves and leaves on SIGTERM. What is in `control` makes it go wrong.
-TRAINS = r"""
-import hashlib, json, os, pathlib, signal, sys, time
-control = pathlib.Path(json.loads(open(os.environ["ALLPASS_PARAMETERS_FILE"]).read())["control"])
-asked = []
-signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
-gpus = os.environ["CUDA_VISIBLE_DEVICES"]
-counts = [os.environ.get(name) for name in ("PET_NPROC_PER_NODE", "ALLPASS_GPU_COUNT", "ALLPASS_GPU_COUNT_ASKED")]
-step, state = 0, "start"
-if "ALLPASS_RESUME_DIR" in os.environ:
-    step, state = json.loads(pathlib.Path(os.environ["ALLPASS_RESUME_DIR"], "state.json").read_text())
-    assert step == int(os.environ["ALLPASS_RESUME_STEP"])
-(control / "pid").write_text(str(os.getpid()))
-print(f"begins on {gpus} at {step}", *counts, flush=True)
-if (control / f"fails-on-{len(gpus.split(','))}").exists():
-    sys.exit("cannot begin with so many")
-metrics = open(os.environ["ALLPASS_METRICS_FILE"], "a", buffering=1)
-while not (control / "end").exists():
-    step += 1
-    state = hashlib.sha256(f"{state}{step}".encode()).hexdigest()
-    time.sleep(0.02)
-    metrics.write(json.dumps({"step": step, "loss": 1 / step, "training": {"saves": True} if SAVES else {}}) + "\n")
-    if asked and (control / "done").exists():
-        sys.exit(0)
-    if asked and (control / "slow").exists():
-        continue
-    if asked and (control / "breaks").exists():
-        sys.exit(3)
-    if asked or (EVERY and step % EVERY == 0):
-        folder = pathlib.Path(os.environ["ALLPASS_CHECKPOINT_DIR"], f"step-{step}")
-        folder.mkdir()
-        (folder / "state.json").write_text(json.dumps([step, state]))
-        metrics.write(json.dumps({"step": step, "checkpoint": folder.name}) + "\n")
-    if asked:
-        print(f"leaves {gpus} at {step}", flush=True)
-        sys.exit(75)
-print("result", step, state, flush=True)
-"""
-
-
-def a_run(plane: Plane, control: Path, *, saves: bool = True, every: int = 0, **spec: Any) -> DesiredRun:
-    plane.report_every_ms = 50
-    control.chmod(0o777)
-    script = f"SAVES, EVERY = {saves}, {every}\n{TRAINS}"
-    values = {"template": BY_RESTART, "gpu_indices": [0, 1], "use_gpus": [0, 1], **spec}
-    return desired(plane, script, parameters={"control": str(control)}, **values)
-
-
-def give(plane: Plane, run: DesiredRun, *gpus: int, held: tuple[int, ...] = (0, 1)) -> None:
-    spec = run.spec.model_copy(update={"use_gpus": list(gpus), "gpu_indices": list(held)})
-    plane.want(run.model_copy(update={"spec": spec}))
-
-
-def gpus_told(plane: Plane, run: DesiredRun) -> GpusTold:
-    report = plane.report(run.run_id)
-    return (None if report is None else report.gpus) or GpusTold(used=[], leaving=[], refused=[])
-
-
-def uses(plane: Plane, run: DesiredRun) -> tuple[list[int], list[int]]:
-    told = gpus_told(plane, run)
-    return told.used, told.leaving
-
-
-def has(plane: Plane, run: DesiredRun, gpus: list[int]) -> bool:
-    return uses(plane, run) == (gpus, [])
-
-
-def begins(plane: Plane, run: DesiredRun) -> list[tuple[str, int]]:
-    found = re.findall(r"^begins on ([\d,]+) at (\d+)", plane.log(run.run_id), re.MULTILINE)
-    return [(gpus, int(step)) for gpus, step in found]
-
-
-def end(plane: Plane, run: DesiredRun, control: Path) -> None:
-    (control / "end").touch()
-    assert plane.wait_exit(run.run_id).exit_code == 0
+from tests.workers.restarted import (
+    ACCELERATED,
+    BY_RESTART,
+    OWN,
+    TRAINER,
+    TRAINS,
+    Start,
+    a_run,
+    begins,
+    end,
+    give,
+    gpus_told,
+    has,
+    uses,
+)
 
 
 def test_it_goes_on_with_fewer_and_with_more_at_its_step(plane: Plane, start_agent: Start, open_folder: Path) -> None:
@@ -129,6 +56,32 @@ def test_it_goes_on_with_fewer_and_with_more_at_its_step(plane: Plane, start_age
     assert {report.phase for report in plane.reports if report.run_id == run.run_id} <= {
         *("preparing", "running", "exited"),
     }
+
+
+def test_no_begin_finds_the_notes_of_another_one_nor_fills_the_disk(
+    plane: Plane, start_agent: Start, open_folder: Path
+) -> None:
+    """Of code that keeps its newest checkpoint alone, and notes things where hooks do."""
+    notes = """
+notes = pathlib.Path(os.environ["ALLPASS_CHECKPOINT_DIR"], ".accelerate")
+assert not notes.exists()
+notes.mkdir()
+(notes / "saved-0-1-1").touch()
+"""
+    alone = (
+        "        for old in folder.parent.glob('step-*'): __import__('shutil').rmtree(old)\n        folder.mkdir()\n"
+    )
+    script = TRAINS.replace("step, state = 0", f"{notes}step, state = 0").replace("        folder.mkdir()\n", alone)
+    run = a_run(plane, open_folder, script=script)
+    plane.want(run)
+    agent = start_agent()
+    plane.wait(lambda: has(plane, run, [0, 1]), "what it begins with")
+    for gpus in ([0], [0, 1], [0], [0, 1]):
+        give(plane, run, *gpus)
+        plane.wait(partial(has, plane, run, gpus), "another number")
+    end(plane, run, open_folder)
+    assert len(begins(plane, run)) == 5
+    assert len({path.stat().st_ino for path in agent.root.rglob("state.json")}) <= 2
 
 
 def test_what_it_gives_up_is_held_until_it_has_left(plane: Plane, start_agent: Start, open_folder: Path) -> None:
@@ -172,6 +125,50 @@ def test_a_checkpoint_that_is_kept_says_that_it_saves(plane: Plane, start_agent:
     assert steps == list(range(1, len(steps) + 1))
 
 
+def test_code_that_does_not_save_when_asked_is_asked_when_it_has(
+    plane: Plane, start_agent: Start, open_folder: Path
+) -> None:
+    """It knows no request, and what it had done since its last save would be lost."""
+    script = TRAINS.replace("signal.signal(signal.SIGTERM, lambda *_: asked.append(True))", "")
+    run = a_run(plane, open_folder, saves=False, every=40, script=script)
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: has(plane, run, [0, 1]), "that it can")
+    assert gpus_told(plane, run).after_save
+    plane.wait_step(run.run_id, plane.told(run.run_id).step // 40 * 40 + 50)
+    give(plane, run, 0)
+    plane.wait(lambda: has(plane, run, [0]), "one")
+    assert gpus_told(plane, run).kept is None
+    reached = max(plane.metrics[run.run_id])
+    end(plane, run, open_folder)
+    (_, _), (gpus, step) = begins(plane, run)
+    assert (gpus, step % 40) == ("0", 0) and reached - step < 30
+
+
+def test_who_is_to_begin_again_may_save_for_as_long_as_before(
+    plane: Plane, start_agent: Start, open_folder: Path
+) -> None:
+    """Its checkpoints take longer than its grace, by the times of their files; nothing presses."""
+    long = """
+        begun = folder / "begun"
+        begun.touch()
+        os.utime(begun, (0, time.time() - 30))
+"""
+    script = TRAINS.replace("        folder.mkdir()\n", f"        folder.mkdir(){long}")
+    run = a_run(plane, open_folder, every=20, script=script, grace_ms=200)
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: plane.committed(run.run_id), "a checkpoint")
+    (open_folder / "slow").touch()
+    give(plane, run, 0)
+    plane.wait(lambda: uses(plane, run) == ([0, 1], [1]), "about to leave one")
+    plane.wait_step(run.run_id, plane.told(run.run_id).step + 50)
+    (open_folder / "slow").unlink()
+    plane.wait(lambda: has(plane, run, [0]), "one")
+    assert gpus_told(plane, run).kept is None
+    end(plane, run, open_folder)
+
+
 @pytest.mark.parametrize("template", [{}, {"resize_by": "code"}, {"resize_by": "of a newer release"}])
 def test_without_its_owners_word_it_keeps_what_it_has(
     plane: Plane, start_agent: Start, open_folder: Path, template: dict[str, str]
@@ -187,58 +184,6 @@ def test_without_its_owners_word_it_keeps_what_it_has(
     assert "None None None" in plane.log(run.run_id)
 
 
-def test_what_does_not_save_when_asked_goes_back_and_is_not_asked_again(
-    plane: Plane, start_agent: Start, open_folder: Path
-) -> None:
-    """Its patience is over: it is killed, and goes on from what it has, where it was."""
-    run = a_run(plane, open_folder, every=20, grace_ms=1000)
-    plane.want(run)
-    start_agent()
-    plane.wait(lambda: plane.committed(run.run_id), "a checkpoint")
-    (open_folder / "slow").touch()
-    give(plane, run, 0)
-    plane.wait(lambda: gpus_told(plane, run).kept == UNSAVED, "that it keeps them")
-    (open_folder / "slow").unlink()
-    assert uses(plane, run) == ([0, 1], [])
-    plane.wait(lambda: len(begins(plane, run)) == 2, "its next begin")
-    plane.wait_step(run.run_id, plane.told(run.run_id).step + 10)
-    give(plane, run, 0)
-    plane.wait_step(run.run_id, plane.told(run.run_id).step + 20)
-    end(plane, run, open_folder)
-    (_, _), (gpus, step) = begins(plane, run)
-    assert gpus == "0,1" and step >= 20 and step % 20 == 0
-    assert "and keeps them: it has not saved when it was asked to" in plane.log(run.run_id)
-
-
-@pytest.mark.parametrize(("begin", "then"), [([0, 1], [0]), ([0], [0, 1])])
-def test_what_cannot_begin_with_another_number_goes_back_from_the_same_checkpoint(
-    plane: Plane, start_agent: Start, open_folder: Path, begin: list[int], then: list[int]
-) -> None:
-    """As a sharded checkpoint: nothing is lost, and what it was to leave is its own all the while."""
-    (open_folder / f"fails-on-{len(then)}").touch()
-    run = a_run(plane, open_folder, gpu_indices=begin, use_gpus=begin)
-    plane.want(run)
-    start_agent()
-    plane.wait(lambda: uses(plane, run) == (begin, []), "what it begins with")
-    give(plane, run, *then)
-    plane.wait(lambda: gpus_told(plane, run).kept == FAILED, "that it keeps them")
-    plane.wait(lambda: len(begins(plane, run)) == 3, "its third begin")
-    plane.wait_step(run.run_id, plane.told(run.run_id).step + 5)
-    end(plane, run, open_folder)
-    words = [",".join(map(str, gpus)) for gpus in (begin, then, begin)]
-    found = begins(plane, run)
-    assert [gpus for gpus, _ in found] == words and found[1][1] == found[2][1] > 0
-    steps = sorted(plane.metrics[run.run_id])
-    assert steps == list(range(1, len(steps) + 1))
-    held = [
-        {*told.used, *told.leaving}
-        for told in (report.gpus for report in plane.reports if report.run_id == run.run_id)
-        if told is not None
-    ]
-    assert all(one >= set(begin) for one in held)
-    assert f"and keeps them: it failed on {len(then)}" in plane.log(run.run_id)
-
-
 def test_what_is_done_at_that_moment_is_done(plane: Plane, start_agent: Start, open_folder: Path) -> None:
     run = a_run(plane, open_folder)
     plane.want(run)
@@ -251,19 +196,52 @@ def test_what_is_done_at_that_moment_is_done(plane: Plane, start_agent: Start, o
     assert len(begins(plane, run)) == 1
 
 
-def test_an_error_of_its_own_at_that_moment_is_told_where_it_goes_back_to(
-    plane: Plane, start_agent: Start, open_folder: Path
+# It begins to save when it is asked to, trains on meanwhile, and announces it two steps later.
+BESIDE = """
+    if asked and len(asked) == 1:
+        asked.append((step, state))
+    if len(asked) > 1 and step < asked[1][0] + 2:
+        continue
+    if asked:
+        step, state = asked[1]
+"""
+
+
+@pytest.mark.parametrize("code", [0, 75])
+def test_what_was_saved_beside_the_training_is_an_answer(
+    plane: Plane, start_agent: Start, open_folder: Path, code: int
 ) -> None:
-    run = a_run(plane, open_folder, every=20)
+    """The training has passed it by then. Whatever its exit code, it is not over, and has saved."""
+    script = TRAINS.replace("    if asked or (EVERY", f"{BESIDE}    if asked or (EVERY").replace(
+        "exit(75)", f"exit({code})"
+    )
+    run = a_run(plane, open_folder, script=script)
     plane.want(run)
     start_agent()
-    plane.wait(lambda: plane.committed(run.run_id), "a checkpoint")
-    (open_folder / "breaks").touch()
-    (open_folder / "fails-on-2").touch()  # again and again
+    plane.wait(lambda: has(plane, run, [0, 1]), "what it begins with")
+    plane.wait_step(run.run_id, 10)
     give(plane, run, 0)
-    exit_ = plane.wait_exit(run.run_id)
-    assert (exit_.exit_code, exit_.saved_after_stop) == (1, False)
-    assert [gpus for gpus, _ in begins(plane, run)] == ["0,1", "0,1"]
+    plane.wait(lambda: has(plane, run, [0]), "one")
+    end(plane, run, open_folder)
+    (_, _), (gpus, step) = begins(plane, run)
+    assert (gpus, gpus_told(plane, run).kept) == ("0", None) and step >= 10
+    assert not any(one.final for one in plane.committed(run.run_id))
+
+
+def test_code_that_announces_what_it_saves_is_asked_when_it_does(
+    plane: Plane, start_agent: Start, open_folder: Path
+) -> None:
+    """Wherever else it was waited for."""
+    template = {**BY_RESTART, "checkpoints": {"folders": "out/checkpoint-*"}}
+    run = a_run(plane, open_folder, every=100, template=template)
+    plane.want(run)
+    start_agent()
+    plane.wait(lambda: has(plane, run, [0, 1]), "what it begins with")
+    give(plane, run, 0)
+    plane.wait(lambda: has(plane, run, [0]), "one")
+    end(plane, run, open_folder)
+    (_, _), (_, step) = begins(plane, run)
+    assert 100 <= step < 150
 
 
 @pytest.mark.parametrize("want", ["checkpoint", "kill"])
@@ -299,25 +277,6 @@ def test_an_agent_that_dies_meanwhile_begins_nothing_again(plane: Plane, start_a
     start_agent(open_folder / "machine")
     assert plane.wait_exit(run.run_id).signal == 9
     assert begins(plane, run) in ([], [("0,1", 0)])
-
-
-OWN = r"""
-import json, os, pathlib, time
-control = pathlib.Path(json.loads(open(os.environ["ALLPASS_PARAMETERS_FILE"]).read())["control"])
-out = pathlib.Path("out")
-found = sorted(out.glob("checkpoint-*"), key=lambda one: int(one.name.split("-")[1]))
-step = json.loads((found[-1] / "state.json").read_text()) if found else 0
-print(f"begins on {os.environ['CUDA_VISIBLE_DEVICES']} at {step}", flush=True)
-while not (control / "end").exists():
-    step += 1
-    time.sleep(0.02)
-    if step % 20 == 0 and not (control / "saves-no-more").exists():
-        folder = out / f"checkpoint-{step}"
-        folder.mkdir(parents=True)
-        (folder / "state.json").write_text(json.dumps(step))
-    elif (control / "saves-no-more").exists():
-        (control / "is-on").touch()
-"""
 
 
 def test_code_that_saves_by_itself_leaves_when_it_has(plane: Plane, start_agent: Start, open_folder: Path) -> None:
@@ -385,137 +344,3 @@ def test_a_loop_over_accelerate_begins_again(plane: Plane, start_agent: Start) -
     assert plane.wait_exit(run.run_id).exit_code == 0
     found = [int(step) for step in re.findall(r"^step (\d+) ", plane.wait_log(run.run_id, "step 120 "), re.MULTILINE)]
     assert found == list(range(1, 121))
-
-
-def test_a_process_that_is_killed_meanwhile_goes_back(plane: Plane, start_agent: Start, open_folder: Path) -> None:
-    run = a_run(plane, open_folder, every=20)
-    plane.want(run)
-    start_agent()
-    plane.wait(lambda: plane.committed(run.run_id), "a checkpoint")
-    (open_folder / "slow").touch()
-    give(plane, run, 0)
-    plane.wait(lambda: uses(plane, run) == ([0, 1], [1]), "about to leave one")
-    os.kill(int((open_folder / "pid").read_text()), signal.SIGKILL)
-    (open_folder / "slow").unlink()
-    plane.wait(lambda: gpus_told(plane, run).kept == UNSAVED, "that it keeps them")
-    plane.wait_step(run.run_id, plane.told(run.run_id).step + 5)
-    end(plane, run, open_folder)
-    assert [gpus for gpus, _ in begins(plane, run)] == ["0,1", "0,1"]
-
-
-def test_code_that_does_not_go_on_from_what_it_saves_is_asked_once(
-    plane: Plane, start_agent: Start, open_folder: Path
-) -> None:
-    """It is found when it saves what it has saved before, and told: no number of GPUs is worth that twice."""
-    open_folder.chmod(0o777)
-    plane.report_every_ms = 50
-    template = {**BY_RESTART, "checkpoints": {"folders": "out/checkpoint-*"}}
-    forgets = OWN.replace("if found else 0", "if found and step else 0").replace("found = ", "step, found = 0, ")
-    forgets = forgets.replace("folder.mkdir(parents=True)", "folder.mkdir(parents=True, exist_ok=True)")
-    forgets = forgets.replace("step % 20 == 0", "step % (30 if found else 20) == 0")
-    run = desired(
-        plane, tar_gz({"train.py": forgets}), parameters={"control": str(open_folder)}, template=template,
-        gpu_indices=[0, 1], use_gpus=[0, 1],
-    )  # fmt: skip
-    plane.want(run)
-    start_agent()
-    plane.wait(lambda: uses(plane, run) == ([0, 1], []), "that it can")
-    plane.wait(lambda: plane.committed(run.run_id)[-1].step >= 40, "two checkpoints")
-    give(plane, run, 0)
-    plane.wait(lambda: gpus_told(plane, run).kept == REFUSED, "that it is of no use", timeout_s=30)
-    assert any("has begun again" in one.why for one in plane.refusals)
-    give(plane, run, 0, 1)
-    (open_folder / "end").touch()
-    assert plane.wait_exit(run.run_id).exit_code == 0
-    assert [gpus for gpus, _ in begins(plane, run)] == ["0,1", "0"]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def restarts(*use: int, held: tuple[int, ...] = (0, 1, 2, 3)) -> tuple[Restarts, Clock]:
-    clock = Clock()
-    spec = {"use_gpus": list(use), "gpu_indices": list(held), "template": BY_RESTART}
-    found = Restarts(spec, clock)
-    found.begin()
-    found.trains()
-    found.shows()
-    return found, clock
-
-
-def wants(one: Restarts, *use: int) -> None:
-    one.tell({"use_gpus": list(use)})
-
-
-LEFT = Ended(exit_code=75, orderly=True)
-
-
-def test_an_older_server_that_says_nothing_of_gpus_is_told_nothing() -> None:
-    one, _ = restarts()
-    assert one.used == (0, 1, 2, 3) and one.told() == {} and not one.is_due(shown=True)
-
-
-def test_what_has_trained_with_a_number_once_frees_its_gpus_at_once() -> None:
-    """The first time they are its own until it has shown that it goes on without, or has had its time."""
-    one, clock = restarts(0, 1)
-    for held, is_proven in (([1], False), ([], True)):
-        wants(one, 0)
-        assert one.is_due(shown=True)
-        one.ask()
-        assert one.told()["gpus"]["leaving"] == [1]
-        begin = one.after(LEFT, saved=True, told=True)
-        assert begin == NextBegin((0,))
-        clock.now_s += 3
-        assert one.begun(begin) == 3
-        assert (one.told()["gpus"]["used"], one.told()["gpus"]["leaving"]) == ([0], held)
-        assert one.may_begin_again is not is_proven
-        if not is_proven:
-            wants(one, 0, 1)
-            assert not one.is_due(shown=True), "it may have to go back first"
-            clock.now_s += PROVE_S
-            assert one.told()["gpus"]["leaving"] == []
-        one.trains()
-        wants(one, 0, 1)
-        one.ask()
-        again = one.after(LEFT, saved=True, told=True)
-        assert again == NextBegin((0, 1))
-        one.begun(again)
-        one.trains()
-    assert one.told()["gpus"]["pause_ms"] == 0
-
-
-def test_it_begins_with_what_is_wanted_by_then() -> None:
-    """A run that stands by is told more than once before it begins."""
-    one = Restarts({"use_gpus": [0, 1], "gpu_indices": [0, 1, 2], "template": BY_RESTART})
-    wants(one, 0, 1, 2)
-    assert one.begin() == (0, 1, 2) and not one.is_wanted
-    wants(one, 0)
-    assert one.used == (0, 1, 2) and one.is_wanted
-
-
-def test_a_failure_later_on_is_its_own() -> None:
-    one, _ = restarts(0, 1)
-    wants(one, 0)
-    one.ask()
-    begin = one.after(LEFT, saved=True, told=True)
-    assert begin is not None
-    one.begun(begin)
-    one.trains()
-    assert one.after(Ended(exit_code=1), saved=False, told=True) is None
-
-
-def test_a_request_that_never_reached_it_explains_no_end() -> None:
-    """Of code that saves by itself, and had not."""
-    one, _ = restarts(0, 1)
-    wants(one, 0)
-    one.ask()
-    assert one.after(Ended(exit_code=1), saved=False, told=False) is None
-    assert one.kept == ""
-    wants(one, 0, 1)
-    one.let_be()
-    assert one.told()["gpus"]["leaving"] == []

@@ -219,3 +219,13 @@ def marks(folder: Path, *, without: Tuple[str, ...]) -> Marks:
             continue
         found[name] = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
     return found
+
+
+def written_over_s(candidate: Candidate) -> float:
+    """From its first file to its last one: about as long as it took to save. 0 where that cannot be told."""
+    try:
+        names = listing(candidate.path) if candidate.names is None else candidate.names
+        times_s = [(candidate.path / name).lstat().st_mtime for name in names]
+    except (OSError, Unsafe):
+        return 0.0
+    return max(times_s, default=0.0) - min(times_s, default=0.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import stat
 from pathlib import Path
@@ -20,6 +21,9 @@ from workers.agent.uploading import Candidate
 from workers.agent.workspace import Workspace
 
 OWN = "allpass-own"  # in a checkpoint: what lies below it has its path from the code on (`allpass.hooks.accelerating`)
+# In the checkpoint directory, of processes that are gone: what they began from, what hooks noted for one another, and
+# parts of a checkpoint that nobody puts together any more.
+_OF_PROCESSES = re.compile(r"resume-\d+|\.accelerate|\.trainer|\.rank-\d+-.*")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -35,7 +39,7 @@ def lay_back(workspace: Workspace, resume: Path, pattern: Optional[Pattern]) -> 
         *folders, name = path.split("/")
         with (
             _opened(workspace.home, [*source, *folders]) as here,
-            _opened(workspace.home, [*target, *folders], make=True) as there,
+            _opened(workspace.home, [*target, *folders], make=True, uid=workspace.uid) as there,
         ):
             with contextlib.suppress(FileNotFoundError):  # of the bundle
                 os.unlink(name, dir_fd=there)
@@ -52,14 +56,16 @@ def _top_of(paths: Sequence[str], pattern: Optional[Pattern]) -> "Optional[List[
 
 
 @contextlib.contextmanager
-def _opened(top: Path, names: Sequence[str], *, make: bool = False) -> Iterator[int]:
-    """A folder below `top`, which is ours."""
+def _opened(top: Path, names: Sequence[str], *, make: bool = False, uid: Optional[int] = None) -> Iterator[int]:
+    """A folder below `top`, which is ours. Folders that are made are that user's."""
     folder = os.open(top, _FOLDER)
     try:
         for name in names:
             if make:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, 0o700, dir_fd=folder)
+                    if uid is not None:
+                        os.chown(name, uid, uid, dir_fd=folder, follow_symlinks=False)
             inner = os.open(name, _FOLDER, dir_fd=folder)
             os.close(folder)
             folder = inner
@@ -96,6 +102,18 @@ def lay_here(workspace: Workspace, saved: Candidate, pattern: Optional[Pattern])
     lay_back(workspace, target, pattern)
     give_to(workspace.uid, target)
     return target
+
+
+def clear_after(workspace: Workspace, kept: Sequence[Path]) -> None:
+    """Take away what only the processes before needed: of several processes of one run the next ones would take it for
+    their own, or it fills the disk. What holds one of these paths stays. Nobody of the run is there. Raises OSError."""
+    if not workspace.checkpoints.is_dir():
+        return
+    with _opened(workspace.home, workspace.checkpoints.relative_to(workspace.home).parts) as folder:
+        for name in os.listdir(folder):  # noqa: PTH208 - of the folder that was opened
+            place = workspace.checkpoints / name
+            if _OF_PROCESSES.fullmatch(name) and not any(place in (path, *path.parents) for path in kept):
+                _remove(workspace, name, folder)
 
 
 def _clear(workspace: Workspace, target: Path) -> None:

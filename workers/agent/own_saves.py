@@ -56,6 +56,7 @@ class OwnSaves:
         self._moments: List[float] = []  # when the last two were found
         self._told: "set[str]" = set()
         self._wake, self._over, self._hurried = threading.Event(), threading.Event(), threading.Event()
+        self._telling = threading.Lock()  # guards who was told, so that nobody is who need not leave
         self._asked: Optional[Tuple[Terminate, int]] = None
         self._asked_s = 0.0
         self._until_s = 0.0  # it may have saved, and leaves all the same when it has not
@@ -89,10 +90,14 @@ class OwnSaves:
         self._asked = (terminate, grace_ms)
         self._wake.set()
 
-    def let_be(self) -> None:
-        """Who was asked patiently, and has not been told yet, need not leave."""
-        self._wake.clear()
-        self._asked = None
+    def let_be(self) -> bool:
+        """Who was asked patiently need not leave; False where it was told already."""
+        with self._telling:
+            if self._was_told_to_leave:
+                return False
+            self._wake.clear()
+            self._asked = None
+        return True
 
     @property
     def was_told(self) -> bool:
@@ -129,13 +134,14 @@ class OwnSaves:
                 self._tell_to_leave()
 
     def _tell_to_leave(self) -> None:
-        asked = self._asked
-        if asked is None or self._over.is_set():
-            self._caught = None
-            return
+        with self._telling:
+            asked = self._asked
+            if asked is None or self._over.is_set():
+                self._caught = None
+                return
+            self._was_told_to_leave = True
         terminate, grace_ms = asked
         passed_s = 0.0 if self._until_s == math.inf else time.monotonic() - self._asked_s
-        self._was_told_to_leave = True
         terminate(max(0, grace_ms - round(1000 * passed_s)))
 
     def _look(self) -> None:

@@ -20,13 +20,15 @@ _PIPE_END_S = 10.0  # after the end of a process, how long its output may still 
 class Ended:
     """How a process ended: exactly one of the first two is set. `parted`: why a run that shared it with another is to
     go on by itself. `orderly`: it was asked to save and leave, and all who could save left by themselves, whatever
-    became of the one that had started them. `left`: processes of it that nothing could end."""
+    became of the one that had started them. `left`: processes of it that nothing could end. `strands`: it could not
+    begin again from what lies on its disk, and its job goes on from what is stored, if anything is."""
 
     exit_code: Optional[int] = None
     signal: Optional[int] = None
     parted: Optional[str] = None
     orderly: bool = False
     left: Sequence[int] = ()
+    strands: bool = False
 
 
 class User(NamedTuple):

@@ -16,7 +16,8 @@ from workers.agent.process import Ended
 
 # What tells of another beginning than the one from here.
 _OF_BEGINNING = ("ALLPASS_RESUME_LEARNED", "ALLPASS_PROFILES", "ALLPASS_PLAN_FILE")
-UNSAVED, FAILED, REFUSED = "unsaved", "failed", "refused"  # why it keeps its GPUs
+# Why it keeps its GPUs; "short": with others, nothing was left to do.
+UNSAVED, FAILED, REFUSED, SHORT = "unsaved", "failed", "refused", "short"
 PROVE_S = 300.0  # GPUs that were given up are held for so long, until the code has shown that it goes on without
 
 Gpus = Tuple[int, ...]
@@ -39,12 +40,14 @@ class Restarts:
         self.used: Gpus = self._wanted or tuple(spec["gpu_indices"])
         self._has_begun = False
         self._follows = False  # the server has been told
-        self._asked_s: Optional[float] = None  # when its process was asked to leave for this
-        self._left_s = 0.0  # the same, of the process before
-        self._before: Gpus = ()  # what it had before, as long as it may have to go back
+        self.is_asked = False  # its process is to leave, to begin again
+        self._left_s = 0.0  # when it heard of that, or the process before did
+        self._after_save = False  # it hears of that only when it has saved
+        self._before: Gpus = ()  # what it had before, as long as it may have to go back: until it takes a step there
         self._prove_until_s = 0.0
         self._had: Set[int] = {len(self.used)}  # numbers with which it has trained
         self._waits = False  # for the first sign of a process that has begun again
+        self._is_back = False  # it has gone back to what it had, and taken no step there yet
         self.kept = ""
         self._pause_ms: Optional[int] = None
 
@@ -61,28 +64,25 @@ class Restarts:
         return self.used
 
     @property
-    def is_asked(self) -> bool:
-        """Its process is to leave, to begin again."""
-        return self._asked_s is not None
-
-    @property
     def is_wanted(self) -> bool:
         return bool(self._wanted) and set(self._wanted) != set(self.used)
 
     def trains(self) -> None:
         """The process that runs now has taken a step."""
         self._settle()
+        self._is_back = False
         if self._waits:
             self._waits = False
             self._pause_ms = round(1000 * (self._now_s() - self._left_s))
 
-    def shows(self) -> None:
-        """It has shown that its code saves, or saves when it is asked to."""
-        self._follows = True
+    def shows(self, *, after_save: bool = False) -> None:
+        """It has shown that its code saves, or saves when it is asked to; `after_save`: no more than that it saves."""
+        self._follows, self._after_save = True, after_save
 
     def is_due(self, *, shown: bool) -> bool:
         """Whether the process is to be asked now. `shown`: it has shown that it saves."""
-        return self.is_on and shown and self.is_wanted and not self.kept and not self.is_asked and not self._before
+        is_free = not self._before or self._now_s() >= self._prove_until_s
+        return self.is_on and shown and self.is_wanted and not self.kept and not self.is_asked and is_free
 
     def refuse(self) -> None:
         """What it saves is of no use, or it does not go on from there: it is not asked any more."""
@@ -90,52 +90,66 @@ class Restarts:
             self.kept = REFUSED
 
     def ask(self) -> None:
-        self._asked_s = self._now_s()
+        self.is_asked = True
+
+    def hears(self) -> None:
+        """The request reaches its process now: from here on it may stand still."""
+        self._left_s = self._now_s()
 
     @property
     def may_begin_again(self) -> bool:
         """Whether the end of its process may be none of the run."""
-        return self.is_on and (self.is_asked or bool(self._before))
+        return self.is_on and (self.is_asked or bool(self._before) or self._is_back)
 
     def let_be(self) -> None:
-        """It was not asked yet, and is not to be any more."""
-        self._asked_s = None
+        """It has not heard of it yet, and is not to any more."""
+        self.is_asked = False
 
-    def after(self, ended: Ended, *, saved: bool, told: bool) -> Optional[NextBegin]:
+    def after(self, ended: Ended, *, saved: bool, told: bool, short: bool = False) -> Optional[NextBegin]:
         """What becomes of the run whose process has ended, though nobody wants the run to end; None: that was its end.
-        `saved`: it has answered the request with a checkpoint; `told`: the request has reached it. An error of its own
-        at that very moment looks as if it had not saved: it comes again where it goes back to, and is told there."""
+        `saved`: it has answered the request with a checkpoint; `told`: the request has reached it; `short`: it has
+        taken no step, and by the word of the one before there were some left. An error of its own at that very moment
+        looks as if it had not saved: it comes again where it goes back to, and is told there."""
         if self.is_asked and saved:
             return NextBegin(self._wanted)
         if self.is_asked and told and ended.exit_code != 0:
             self.kept = UNSAVED
             return NextBegin(self.used, is_back=True)
-        if self._before and ended.exit_code != 0:
-            self.kept = FAILED
+        if self._before and (short or ended.exit_code != 0):
+            self.kept = FAILED if ended.exit_code != 0 else SHORT
             return NextBegin(self._before, is_back=True)
         return None
+
+    def strands(self, ended: Ended) -> bool:
+        """Whether a process that has so ended had gone back in vain: what lies on its disk may be no checkpoint, if
+        what was there before was killed in the middle of writing it."""
+        return self._is_back and ended.exit_code != 0
 
     def begun(self, begin: NextBegin) -> float:
         """Its next process is there; how long ago the one before was asked to leave."""
         now_s = self._now_s()
-        is_new = not begin.is_back and len(begin.gpus) not in self._had
-        self._before = self.used if is_new else ()
+        is_new = len(begin.gpus) not in self._had
+        may_go_back = not begin.is_back and (
+            is_new or set(self.used) <= set(begin.gpus)
+        )  # whose GPUs are its own still
+        self._before = self.used if may_go_back else ()
         self._prove_until_s = now_s + PROVE_S
-        if self._asked_s is not None:
-            self._left_s = self._asked_s
-        self.used, self._asked_s, self._waits = begin.gpus, None, True
+        self.used, self.is_asked, self._waits, self._is_back = begin.gpus, False, True, begin.is_back
         return now_s - self._left_s
 
     def told(self) -> Dict[str, Any]:
         """To the server, of the GPUs that it has; nothing before its code has shown that it saves."""
         if not self.is_on or not self._follows or not self._wanted:
             return {}
-        if self._before and self._now_s() >= self._prove_until_s:
-            self._settle()
         leaving = set(self._before) - set(self.used)
+        if leaving and self._now_s() >= self._prove_until_s:  # where nothing is held, it may take its time
+            self._settle()
+            leaving = set()
         if self.is_asked:
             leaving |= set(self.used) - set(self._wanted)
         gpus: Dict[str, Any] = {"used": sorted(self.used), "leaving": sorted(leaving), "refused": []}
+        if self._after_save:
+            gpus["after_save"] = True
         if self.kept:
             gpus["kept"] = self.kept
         if self._pause_ms is not None:

@@ -25,6 +25,11 @@ class TotalSteps:
         self._heard = self._heard if told is None else told
 
     @property
+    def newest(self) -> int:
+        """What was said last, believed or not; 0: nothing."""
+        return self._heard or 0
+
+    @property
     def believed(self) -> Optional[int]:
         if self._heard == self._believed:
             return self._believed

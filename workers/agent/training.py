@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from workers.agent.api import Writer
-from workers.agent.checkpoints import Marks, Uploader, inside, marks
+from workers.agent.checkpoints import Marks, Uploader, inside, marks, written_over_s
 from workers.agent.early import Early
 from workers.agent.errors import Unsafe
 from workers.agent.facts import MOST_LINKS
@@ -28,10 +28,12 @@ from workers.agent.transfers import Transfers
 from workers.agent.uploading import Candidate
 from workers.agent.workspace import Workspace, first_step, profiles_first
 
+SIGTERM = 15
 LONGEST_ERROR = 4000
 MOST_TOKENS = 2**53
+_MOST_FOR_SAVE_MS = 600_000  # more than its grace, for who is to begin again
 MOST_GPU_NEWS = 2000  # of one run: each is an event of its job; after these it stays as it was told
-_RARE = ("profile", "parted", "killed")  # left out where there is none: older servers do not know it
+_RARE = ("profile", "parted", "killed", "stranded")  # left out where there is none: older servers do not know it
 
 
 @dataclass
@@ -48,6 +50,7 @@ class ExitReport:
     profile: Optional[Dict[str, Any]] = None  # of a run that was made for it
     parted: Optional[str] = None
     killed: Optional[bool] = None  # True: by us, as the server told us
+    stranded: Optional[bool] = None  # True: it goes on elsewhere from what is stored
 
     def as_wire(self) -> Dict[str, Any]:
         error = self.environment_error
@@ -67,9 +70,10 @@ class _Stop:
 @dataclass
 class _Present:
     """The process that runs now. `keeps`: a checkpoint was stored since it began; `refused`: the newest never will be;
-    `is_read`: it has ended, and what it has left is known."""
+    `is_read`: it has ended, and what it has left is known; `total_before`: of steps, as the one before said it."""
 
     begun: int
+    total_before: int = 0
     says_saves: bool = False
     keeps: bool = False
     refused: bool = False
@@ -133,10 +137,12 @@ class TrainingMeter:
         self._step = first_step(spec)
         self._values: Dict[str, float] = {}
         self._facts: Dict[str, Any] = {}
+        self._is_stored = self._step > 0  # something that its job goes on from
         self._declares = False  # the script writes `checkpoint` lines
         self._stop: Optional[_Stop] = None
         self._spec = spec
-        self._answering = threading.Lock()  # guards the stop and the next two, where a checkpoint may be its answer
+        self._answering = threading.Lock()  # guards the stop and the next three, where a checkpoint may be its answer
+        self._waiting: Optional[Callable[[], None]] = None  # tells a process to rest, which is told after its next save
         self._rested: Optional[Candidate] = None  # the answer of a process that is to begin again
         self._newest: Optional[Candidate] = None
         self._present = _Present(self._step)
@@ -184,7 +190,7 @@ class TrainingMeter:
 
     def ask(self, process: Stoppable, grace_ms: int) -> None:
         """Have it save and leave; one that saves by itself leaves when it has. Returns at once."""
-        if not self._answers_for_good():
+        if self._stops_waiting() or not self._answers_for_good():
             self._stop = self._marks()
             self._send_early()
             self._metrics.read_often()
@@ -193,27 +199,44 @@ class TrainingMeter:
         else:
             self._own_saves.ask(process.terminate, grace_ms)
 
-    def ask_to_rest(self, process: Stoppable, grace_ms: int) -> None:
-        """The same, to begin again here: one that saves by itself leaves when it has, however long that takes."""
+    def ask_to_rest(self, terminate: Callable[[int], None], grace_ms: int) -> None:
+        """The same, to begin again here: one that saves by itself leaves when it has, however long that takes. Nobody
+        is in a hurry, so it may take twice as long as its last save."""
         self._stop = replace(self._marks(), rests=True)
         self._metrics.read_often()
-        if self._own_saves is None or self._declares:
-            process.terminate(grace_ms)
-        else:
-            self._own_saves.ask(process.terminate, grace_ms, patiently=True)
+        if self._newest is not None:
+            grace_ms += min(_MOST_FOR_SAVE_MS, round(2000 * written_over_s(self._newest)))
+        if not self.rests_after_save:
+            terminate(grace_ms)
+            return
+        self._waiting = lambda: terminate(grace_ms)
+        if self._own_saves is not None and not self._declares:
+            self._own_saves.ask(terminate, grace_ms, patiently=True)
+
+    @property
+    def rests_after_save(self) -> bool:
+        """Whether a request to rest has to reach it right after a save: else what it had done since would be lost."""
+        return not self._present.says_saves if self._declares else self._own_saves is not None
 
     def let_be(self) -> bool:
         """It need not leave any more; False where it was told already."""
-        if self.was_told or self._own_saves is None:
+        if not self._stops_waiting():
             return False
-        self._own_saves.let_be()
         self._stop = None
         return True
+
+    def _stops_waiting(self) -> bool:
+        """For a save of a process that is told after it; False where it was told already, or nobody waits."""
+        with self._answering:
+            if self._waiting is None or (self._own_saves is not None and not self._own_saves.let_be()):
+                return False
+            self._waiting = None
+            return True
 
     @property
     def was_told(self) -> bool:
         """Whether a request to rest has reached the process."""
-        return self._own_saves is None or self._declares or self._own_saves.was_told
+        return self._waiting is None or (self._own_saves is not None and self._own_saves.was_told)
 
     @property
     def shown(self) -> bool:
@@ -225,6 +248,11 @@ class TrainingMeter:
     def stepped(self) -> bool:
         """Whether it has taken a step, as far as it says so."""
         return self._present.stepped or self._present.keeps
+
+    @property
+    def is_short(self) -> bool:
+        """It has ended without a step, though by the word of the process before there were some left."""
+        return not self.stepped and self._present.total_before > self._present.begun
 
     @property
     def follows(self) -> bool:
@@ -257,7 +285,8 @@ class TrainingMeter:
         """Another process is about to begin, with the checkpoint in that folder; None: as the first one did."""
         self.settle()
         self._metrics.read_often(False)
-        self._step, self._present = step, _Present(step)
+        self._waiting, self.unusable = None, ""
+        self._step, self._present = step, _Present(step, self._total.newest)
         self._restored += () if restored is None else (restored,)
         self._own_saves = self._own_saves_from({**self._spec, "resume": {"step": step}})
         if self._own_saves is not None:
@@ -342,6 +371,8 @@ class TrainingMeter:
         self._metrics.finish_sending()
         saved = self._uploader.saved_after_stop
         report = ExitReport(ended.exit_code, ended.signal, saved_after_stop=saved, parted=ended.parted)
+        if ended.strands and self._is_stored and not self._gone.is_set():
+            report.exit_code, report.signal, report.stranded = None, SIGTERM, True  # older servers count a fault
         report.training = self._facts or None
         if self._profiles:
             report.profile = self._profile or None
@@ -396,6 +427,9 @@ class TrainingMeter:
             self._refusals.tell("checkpoint", f"checkpoint {shown(line.checkpoint)}", line.step, Unsafe(words))
             return
         after_stop = stop is not None and line.offset >= stop.metrics_bytes
+        waiting = self._waiting
+        if waiting is not None and after_stop and self._stops_waiting():  # it has saved, wherever it was waited for
+            waiting()
         overtaken = line.step < self._step  # saved beside the training, which may save again before it leaves
         self._offer(
             Candidate(
@@ -417,19 +451,23 @@ class TrainingMeter:
             self._on_step(self._step)
 
     def _offer(self, candidate: Candidate) -> None:
-        """To the store; the answer of a process that begins again here only when it is known where it goes on."""
+        """To the store; the answer of a process that begins again here only when it is known where it goes on. It may
+        be one that the training had passed by then: it has saved all the same."""
         with self._answering:
-            rests = self._stop is not None and self._stop.rests
+            stop = self._stop
+            if stop is None:  # withdrawn meanwhile
+                candidate = replace(candidate, after_stop=False)
             if not candidate.part_of:
                 self._newest = candidate
-            if rests and candidate.is_final:
+            if stop is not None and stop.rests and candidate.after_stop:
                 self._rested = candidate
                 return
-        self._uploader.offer(replace(candidate, after_stop=False) if rests else candidate)
+        self._uploader.offer(candidate)
 
     def _on_outcome(self, candidate: Candidate, stored: bool) -> None:
         """From threads of the checkpoints: it is stored, or never will be."""
         present = self._present
+        self._is_stored = self._is_stored or stored
         present.keeps = present.keeps or (stored and candidate.step > present.begun)
         present.refused = not stored
         self._on_shown()

@@ -80,9 +80,12 @@ class GpuSharing:
 
     def grows(self, run: ElasticRun, size: int, idle: int) -> bool:
         """Whether a run of this size is to have one GPU more of so many that are idle. What its owner counts on it
-        always has back; more of a range has to bring something, and more than the change costs."""
+        always has back; more of a range has to bring something, and more than the change costs. It is given to nobody
+        who begins on it after a save that comes nobody knows when: until then it would be paid for and idle."""
         if size < run.asked:
             return True
+        if run.told.after_save:
+            return False
         gain, after = self._gain(run, size, idle)
         if gain <= 0:
             return False
@@ -139,7 +142,9 @@ class GpuSharing:
         return 0 if standing is None else standing.service_class(self.uses.get(job_id, NO_USE), self.rules)
 
     def _profile(self, run: ElasticRun) -> SpeedProfile:
-        known = self.profiles.get(run.run_id)
+        """Of code that is restarted nothing is known: its batch follows its GPUs, so that it may take as many steps a
+        second with eight as with one, and read eight times the rows."""
+        known = None if run.restarts else self.profiles.get(run.run_id)
         return known if known is not None else SpeedProfile(run.asked)
 
 

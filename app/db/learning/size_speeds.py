@@ -22,6 +22,8 @@ _STATED = (
     jobs.c.template["model"]["name"].astext.label("model"),
     *(jobs.c.template["training"][name].astext.label(name) for name in SHAPING),
 )
+# Of code that is restarted for its GPUs the batch follows their number: its steps per second are no speed (ADR 0129).
+_KEEPS_BATCH = jobs.c.template["resize_by"].astext.is_distinct_from("restart")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class SpeedOfRun:
 
 
 async def speeds_of_runs(connection: AsyncConnection, run_ids: Collection[str]) -> list[SpeedOfRun]:
-    """Of live runs; one that holds nothing any more is left out."""
+    """Of live runs; one that holds nothing any more is left out, and one whose steps are larger with more GPUs."""
     rows = await connection.execute(
         select(
             *(runs.c.id, run_jobs.c.job_id, run_jobs.c.epoch, jobs.c.app_id, nodes.c.gpu_type),
@@ -45,7 +47,7 @@ async def speeds_of_runs(connection: AsyncConnection, run_ids: Collection[str]) 
         .join(jobs, jobs.c.id == run_jobs.c.job_id)
         .join(allocations, (allocations.c.run_id == runs.c.id) & allocations.c.to_ms.is_(None))
         .join(nodes, nodes.c.id == allocations.c.node_id)
-        .where(is_one_of(runs.c.id, run_ids))
+        .where(is_one_of(runs.c.id, run_ids), _KEEPS_BATCH)
         .order_by(runs.c.id)
     )
     return [SpeedOfRun(row.id, row.job_id, row.epoch, _key(row)) for row in rows]
@@ -71,14 +73,17 @@ class StatedRun:
 
 
 async def stated_runs(connection: AsyncConnection, run_ids: Collection[str]) -> list[StatedRun]:
-    """Those of these live runs on one machine whose jobs state how they train."""
+    """Those of these live runs on one machine whose jobs state how they train, whatever their number of GPUs."""
     rows = await connection.execute(
         select(runs.c.id, runs.c.project_id, runs.c.facts, jobs.c.template, nodes.c.gpu_type)
         .join(run_jobs, run_jobs.c.run_id == runs.c.id)
         .join(jobs, jobs.c.id == run_jobs.c.job_id)
         .join(allocations, (allocations.c.run_id == runs.c.id) & allocations.c.to_ms.is_(None))
         .join(nodes, nodes.c.id == allocations.c.node_id)
-        .where(is_one_of(runs.c.id, run_ids), jobs.c.template["training"]["method"].astext.is_not(None))
+        .where(
+            *(is_one_of(runs.c.id, run_ids), _KEEPS_BATCH),
+            jobs.c.template["training"]["method"].astext.is_not(None),
+        )
         .order_by(runs.c.id)
     )
     return [
@@ -105,13 +110,15 @@ class WaitingRange:
 
 
 async def waiting_ranges(connection: AsyncConnection, job_ids: Collection[str]) -> list[WaitingRange]:
-    """Those of these jobs, by id."""
+    """Those of these jobs whose speeds can be known, by id."""
     of, has_begun = jobs.c, exists().where(run_jobs.c.job_id == jobs.c.id)
     has_machine = exists().where(nodes.c.rented_for_job_id == of.id, is_none_of(nodes.c.state, GONE_NODE_STATES))
     states_method = of.template["training"]["method"].astext.is_not(None).label("states_method")
     rows = await connection.execute(
         select(of.id, of.project_id, of.app_id, of.template, states_method, *_STATED)
-        .where(is_one_of(of.id, job_ids), of.state == JobState.QUEUED, of.elastic, ~has_begun, ~has_machine)
+        .where(
+            is_one_of(of.id, job_ids), of.state == JobState.QUEUED, of.elastic, ~has_begun, ~has_machine, _KEEPS_BATCH
+        )
         .order_by(of.id)
     )
     return [

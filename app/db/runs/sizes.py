@@ -205,6 +205,7 @@ def gpus_told(row: Any) -> GpusTold | None:
         **{name: tuple(row[name]) for name in _INDICES},
         kept=kept if isinstance(kept, str) and kept else None,
         pause_ms=pause_ms if type(pause_ms) is int and 0 <= pause_ms <= _LONGEST_PAUSE_MS else None,
+        after_save=row.get("after_save") is True,
     )
 
 

@@ -272,13 +272,14 @@ async def _judge(
             environment_error=None if error is None else storable_text(error),
             machine_fault=exit_.machine_fault,
             saved_after_stop=exit_.saved_after_stop,
+            stranded=exit_.stranded,
         ),
         # An agent whose machine is being taken away asks its processes to save and leave without us.
         asked_to_checkpoint=asked or exit_.saved_after_stop,
         faults=await faults_of(connection, run.job_ids),
         fault_budget=fault_budget,
     )
-    if outcome.run_end is RunEnd.DEMOTED and not asked:
+    if outcome.run_end is RunEnd.DEMOTED and not asked and not exit_.stranded:
         return replace(outcome, run_end=RunEnd.PREEMPTED, message="saved and left: its machine is being taken away")
     if is_crowded and outcome.job_end is JobEnd.USER_CODE_FAILED:
         faults = await faults_of(connection, run.job_ids)

@@ -20,4 +20,6 @@ async def explain_restarts(connection: Connection, run_id: str, *, restart_s: fl
         "its GPUs change by restarting it from its newest checkpoint: not exact, for its batch follows its GPUs; "
         f"a restart {how} {duration(round(pause_s * 1000))}"
     )
+    if run.told.after_save:
+        text += ", right after its next save: its code does not say that it saves when it is asked to"
     return [Remark(text, {"exact": False, "restart_s": pause_s})]

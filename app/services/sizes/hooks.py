@@ -61,7 +61,8 @@ def _told(report: RunReport) -> GpusTold | None:
     found = report.gpus
     if found is None:
         return None
-    return GpusTold(tuple(found.used), tuple(found.leaving), tuple(found.refused), found.kept, found.pause_ms)
+    named = tuple(found.used), tuple(found.leaving), tuple(found.refused)
+    return GpusTold(*named, found.kept, found.pause_ms, found.after_save)
 
 
 def _events(run: SizedRun, told: GpusTold) -> list[Event]:

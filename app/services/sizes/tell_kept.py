@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.core.keeping_gpus import FOLLOWED_BY_MS, KeepsGpus, WatchedRun
+from app.core.keeping_gpus import KeepsGpus, WatchedRun, followed_by_ms
 from app.core.model.run import RunState
 from app.core.policies.reasons import duration
 from app.core.resizing import LEAST, GpusHeld, GpusTold, kept_as_told
@@ -15,7 +15,7 @@ from app.db.transitions import Event, add_job_event
 from app.ports.clock import IdSource
 
 GPUS_KEPT = "gpus_kept"
-FAILED = "failed"  # as agents say it
+FAILED, SHORT = "failed", "short"  # as agents say it
 _LINES = (
     "code of your own follows with `from allpass.training import elastic` and `elastic.train(build)` "
     "(allpass example elastic.py); allpass finetune does by itself; any code that saves is restarted for it with "
@@ -56,7 +56,7 @@ async def tell_as_told(connection: Connection, job_id: str, run: SizedRun, told:
     count, wanted = len(kept_as_told(run.held, told).indices), run.held.wanted
     data = {"run_id": run.run_id, "why": told.kept, "gpus": count, "gpus_wanted": wanted}
     message = _restart_failed(count, wanted, told.kept or "")
-    resources = await read_asks(connection, job_id) if told.kept == FAILED else {}
+    resources = await read_asks(connection, job_id) if told.kept in (FAILED, SHORT) else {}
     if resources.get("gpus_max") == wanted != count and LEAST not in resources:
         await change_job(connection, job_id, {"resources": {**resources, "gpus_min": count, "gpus_max": count}})
         message = f"{message}; its job asks for {count} again"
@@ -66,8 +66,13 @@ async def tell_as_told(connection: Connection, job_id: str, run: SizedRun, told:
 def _restart_failed(count: int, wanted: int, why: str) -> str:
     unsaved = f"asked to save and to begin again on {wanted}, it has not saved, and went on from its newest checkpoint"
     failed = f"begun again on {wanted} from what it had saved, it failed at once, and went on from the same checkpoint"
+    short = (
+        f"begun again on {wanted} from what it had saved, it found nothing left to do, though it had said that there "
+        "was, and went on from the same checkpoint: count steps (max_steps) rather than epochs, or keep the global "
+        "batch, to have another number"
+    )
     refused = "what it saves cannot be kept, or it does not go on from there"
-    what = {FAILED: failed, "refused": refused}.get(why, unsaved)
+    what = {FAILED: failed, SHORT: short, "refused": refused}.get(why, unsaved)
     return f"keeps {_its(count)}: {what}; it is not asked to begin again in this run"
 
 
@@ -82,8 +87,8 @@ def _words(run: SizedRun, why: KeepsGpus) -> str:
         return f"keeps {its} {_UNSAVED_YET}"
     if why is KeepsGpus.SILENT:
         return f"keeps {its}: it is elastic, and its code does not follow which GPUs it is to use; {_LINES}"
-    used = len(run.told.used) if run.told is not None else 0
-    since = duration(FOLLOWED_BY_MS)
+    told = run.told or GpusTold()
+    used, since = len(told.used), duration(followed_by_ms(told))
     if why is KeepsGpus.NOT_LEFT:
         return (
             f"keeps {its}: for {since} it was to use {run.held.wanted} and has not left the others, though its code "

@@ -149,7 +149,8 @@ class ExitReport(Message):
     `saved_after_stop`: a checkpoint was written after the request to stop (and is committed).
     `last_lines`: the end of the process's own output, for the message a user sees first.
     `profile`: of a profile run that did what it was for. `parted`: why two runs that shared a process are not to share
-    one again; both have saved what they go on from.
+    one again; both have saved what they go on from. `stranded`: it was begun again for its GPUs, could not go on from
+    what lay there, and has a stored checkpoint to go on from.
     """
 
     exit_code: Annotated[int, Field(ge=-(2**31), lt=2**31), Unguessed] | None = None
@@ -162,6 +163,7 @@ class ExitReport(Message):
     profile: Annotated[ProfileFound | None, OfUserCode] = None
     parted: str | None = Field(None, max_length=500)
     killed: Flag = Field(False, description="by its agent, which was told to")
+    stranded: Flag = Field(False, description="no fault: its job goes on from what is stored")
 
 
 class Watched(Message):
@@ -176,13 +178,15 @@ class Watched(Message):
 class GpusTold(Message):
     """What a training said of the GPUs that it was given, by their numbers: those that it uses, those that its
     processes are about to leave, and those that no process of it could begin on. `pause_ms`: for how long the last
-    change of them had no step taken. `kept`: why one that is restarted for it keeps what it uses ("failed")."""
+    change of them had no step taken. Of one that is restarted for it: `kept`, why it keeps what it uses ("failed");
+    `after_save`, that it changes them only right after its next save, whenever that is."""
 
     used: list[GpuIndex] = Field(max_length=MOST_GPUS)
     leaving: list[GpuIndex] = Field(max_length=MOST_GPUS)
     refused: list[GpuIndex] = Field(max_length=MOST_GPUS)
     kept: str | None = Field(None, max_length=40)
     pause_ms: Count | None = None
+    after_save: Flag = False
 
 
 class RunReport(Message):

@@ -254,7 +254,7 @@ def test_of_equals_one_that_need_not_begin_again_lends() -> None:
     a = elastic("a", 0, 1, 2, 3, restarts=True, changed_ms=0)
     b = elastic("b", 4, 5)
     assert sizes(asked(6, [a, b], [waits("job_w")], given_())) == {"run_b": 1}
-    known = {"a": measured(g3=3.9, g4=4.0), "b": measured(g1=1.0, g2=2.0)}
+    known = {"b": measured(g1=1.0, g2=3.0)}
     assert sizes(asked(6, [a, b], [waits("job_w")], given_(profiles=known))) == {"run_a": 3}
 
 
@@ -304,3 +304,27 @@ def test_one_that_is_begun_again_rests_for_longer() -> None:
     for since_ms, then in ((39_999, {}), (40_000, {"run_a": 1})):
         run = replace(a, changed_ms=NOW_MS - since_ms)
         assert sizes(asked(2, [run], [waits("job_w")], given_())) == then
+
+
+@given(st.lists(st.floats(0.1, 2.0), min_size=8, max_size=8), st.integers(1, 8))
+def test_steps_a_second_are_no_speed_of_code_that_is_restarted(speeds: list[float], size: int) -> None:
+    """Its batch follows its GPUs: as many steps a second with eight are eight times the rows. It is given what is idle,
+    and gives nothing up for what it was measured at."""
+    run = elastic("a", *range(size), own=8, is_range=True, restarts=True, restart_s=84.0, changed_ms=0)
+    known = SpeedProfile(1, measured={count + 1: MeasuredSpeed(one, 0.002) for count, one in enumerate(speeds)})
+    slow, unknown = given_(profiles={"a": known}), given_()
+    board = board_of([machine("node_a", 8, run)], [run], [])
+    assert lend(board, [run], set(), NOW_MS, slow) == lend(board, [run], set(), NOW_MS, unknown)
+    assert slow.useful(run) == size
+    assert slow.lender_key(run, size) == unknown.lender_key(run, size)
+    assert all(slow.grows(run, size, idle) for idle in range(1, 9 - size))
+
+
+def test_who_begins_on_more_after_a_save_alone_has_back_what_it_lent_and_no_more() -> None:
+    """When that save comes nobody knows, and what is idle until then is paid for."""
+    told = GpusTold((0, 1), after_save=True)
+    run = elastic("a", 0, 1, own=4, restarts=True, told=told, changed_ms=0)
+    grows = given_().grows
+    assert grows(run, 2, 2)
+    assert not grows(replace(run, is_range=True), 2, 2)
+    assert grows(replace(run, is_range=True, told=GpusTold((0, 1))), 2, 2)

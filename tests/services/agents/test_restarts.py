@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from sqlalchemy import select, update
 
-from app.core.keeping_gpus import KeepsGpus
+from app.core.keeping_gpus import FOLLOWED_BY_MS, KeepsGpus, kept
 from app.db.runs.kept_gpus import watched_runs
 from app.db.runs.sizes import elastic_runs
 from app.db.tables import job_events, jobs, runs
@@ -97,6 +98,17 @@ async def test_one_that_cannot_go_on_with_more_gives_them_back(stage: Stage) -> 
     assert (await held(stage, place), await asks_for(stage, place)) == ([0], (1, 1))
 
 
+async def test_one_that_would_end_early_with_more_gives_them_back(stage: Stage) -> None:
+    """Its epochs are shorter there: it is told what to count instead."""
+    place = await by_restart(stage, 1)
+    await resize(stage, place, 2)
+    await agent_says(stage, place, 0, 1)
+    await agent_says(stage, place, 0, kept="short")
+    assert (await held(stage, place), await asks_for(stage, place)) == ([0], (1, 1))
+    (words,) = [message for kind, message in await events(stage, place) if kind == "gpus_kept"]
+    assert "max_steps" in words and words.endswith("its job asks for 1 again")
+
+
 async def test_one_that_did_not_save_keeps_what_it_has(stage: Stage) -> None:
     """Its owner's wish stays: the next run may be able to. So does a range, which begins where there is room."""
     place = await by_restart(stage, 2)
@@ -149,3 +161,31 @@ async def test_before_it_has_saved_it_is_refused_in_words(stage: Stage) -> None:
         assert await tell_kept(connection, stage.ids, watched, KeepsGpus.SILENT, now_ms=stage.clock.ms)
     (_, words) = (await events(stage, place))[-1]
     assert words.startswith("keeps its 2 GPUs for now:") and "what never saved is not stopped" in words
+
+
+@pytest.mark.parametrize(("saved", "end"), [(False, "unsaved"), (True, "demoted")])
+async def test_one_that_finds_nothing_to_go_on_from_goes_on_elsewhere(stage: Stage, saved: bool, end: str) -> None:
+    """From what is stored, and no fault is counted. No machine is said to be taken away."""
+    place = await by_restart(stage, 2)
+    exit_ = {"signal": 15, "saved_after_stop": saved, "stranded": True}
+    await stage.sync(place, place.report("exited", step=9, exit=exit_))
+    job = await stage.row(jobs, place.job_id)
+    assert (job.state, job.faults) == ("waiting", 0)
+    assert (await stage.row(runs, place.run_id)).end_reason == end
+    async with stage.database.transaction() as connection:
+        of = job_events.c
+        exited = of.job_id == place.job_id, of.kind == "process_exited"
+        words = (await connection.execute(select(of.message).where(*exited))).scalar_one()
+    assert words == "could not begin again where it was: it goes on from its newest stored checkpoint"
+
+
+async def test_that_it_is_asked_after_a_save_is_remembered_and_explained(stage: Stage) -> None:
+    place = await by_restart(stage, 2)
+    await agent_says(stage, place, 0, 1, after_save=True)
+    await resize(stage, place, 1)
+    async with stage.database.transaction() as connection:
+        (watched,) = await watched_runs(connection)
+        (remark,) = await explain_restarts(connection, place.run_id, restart_s=84.0)
+    assert watched.told is not None and watched.told.after_save
+    assert kept(watched, watched.wanted_ms + FOLLOWED_BY_MS) is None
+    assert "right after its next save" in remark.text

@@ -146,12 +146,9 @@ class ExitReport(Message):
     """How the user process ended. At most one of `exit_code`, `signal`, `environment_error` is set; none of them
     means that the process is gone and nobody saw how.
 
-    `saved_after_stop`: a checkpoint was written after the request to stop (and is committed).
-    `last_lines`: the end of the process's own output, for the message a user sees first.
-    `profile`: of a profile run that did what it was for. `parted`: why two runs that shared a process are not to share
-    one again; both have saved what they go on from. `stranded`: it was begun again for its GPUs, could not go on from
-    what lay there, and has a stored checkpoint to go on from.
-    """
+    `saved_after_stop`: a checkpoint was written after the request to stop (and is committed). `last_lines`: the end of
+    the process's own output, for the message a user sees first. `profile`: of a profile run that did what it was for.
+    `parted`: why two runs that shared a process are not to share one again; both have saved."""
 
     exit_code: Annotated[int, Field(ge=-(2**31), lt=2**31), Unguessed] | None = None
     signal: Annotated[int, Field(ge=0, lt=2**31), Unguessed] | None = None
@@ -178,15 +175,14 @@ class Watched(Message):
 class GpusTold(Message):
     """What a training said of the GPUs that it was given, by their numbers: those that it uses, those that its
     processes are about to leave, and those that no process of it could begin on. `pause_ms`: for how long the last
-    change of them had no step taken. Of one that is restarted for it: `kept`, why it keeps what it uses ("failed");
-    `after_save`, that it changes them only right after its next save, whenever that is."""
+    change of them had no step taken. `kept`: why one that is restarted for it keeps what it uses ("failed")."""
 
     used: list[GpuIndex] = Field(max_length=MOST_GPUS)
     leaving: list[GpuIndex] = Field(max_length=MOST_GPUS)
     refused: list[GpuIndex] = Field(max_length=MOST_GPUS)
     kept: str | None = Field(None, max_length=40)
     pause_ms: Count | None = None
-    after_save: Flag = False
+    after_save: Flag = Field(False, description="one that is restarted changes them only right after its next save")
 
 
 class RunReport(Message):

@@ -28,7 +28,10 @@ if there <= int(had.read_text() or there):  # it needs more than the first machi
 training.report(2, loss=2.0)
 print("trained on", there)
 """
+# The largest GPU is too dear where the job starts, however cheap an hour of its work is there: then nothing would be
+# larger. It is to be rented for less.
 STATED = {
+    "caps": {"max_hourly_usd": 3},
     "model": {"name": "llama-3.2-1b"},
     "training": {"method": "lora", "batch_size": 8, "sequence_length": 512, "precision": "bf16", "steps": 2},
 }

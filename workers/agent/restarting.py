@@ -129,10 +129,8 @@ class Restarts:
         """Its next process is there; how long ago the one before was asked to leave."""
         now_s = self._now_s()
         is_new = len(begin.gpus) not in self._had
-        may_go_back = not begin.is_back and (
-            is_new or set(self.used) <= set(begin.gpus)
-        )  # whose GPUs are its own still
-        self._before = self.used if may_go_back else ()
+        keeps_its_own = set(self.used) <= set(begin.gpus)  # nothing has to be held for it
+        self._before = self.used if not begin.is_back and (is_new or keeps_its_own) else ()
         self._prove_until_s = now_s + PROVE_S
         self.used, self.is_asked, self._waits, self._is_back = begin.gpus, False, True, begin.is_back
         return now_s - self._left_s

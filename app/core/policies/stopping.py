@@ -19,8 +19,9 @@ from app.core.policies.placement import Place
 from app.core.policies.plan_builder import PlanBuilder
 from app.core.remaining import unkept_ms
 
-UNKEPT_MOST_MS = 120_000  # of training since its last checkpoint that a run may lose: one that saves by itself is
-# stopped soon after it has, by the next decision at the latest
+# Of training since its last checkpoint, that a run may lose: one that saves by itself is stopped soon after it has, by
+# the next decision at the latest.
+UNKEPT_MOST_MS = 120_000
 REST_MS = 600_000  # for which a run trains before it is stopped, where its policy has it rest
 Rank: TypeAlias = tuple[int, int, str]
 _Size: TypeAlias = tuple[int, int, int]  # GPUs, CPUs, bytes of memory

@@ -117,3 +117,10 @@ while not (control / "end").exists():
     elif (control / "saves-no-more").exists():
         (control / "is-on").touch()
 """
+
+
+def is_asked_for_one(plane: Plane, run: DesiredRun, open_folder: Path) -> None:
+    """To give up one of its two GPUs; it is slow to save, and has not left yet."""
+    (open_folder / "slow").touch()
+    give(plane, run, 0)
+    plane.wait(lambda: uses(plane, run) == ([0, 1], [1]), "about to leave one")

@@ -24,6 +24,7 @@ from tests.workers.restarted import (
     give,
     gpus_told,
     has,
+    is_asked_for_one,
     uses,
 )
 
@@ -89,9 +90,7 @@ def test_what_it_gives_up_is_held_until_it_has_left(plane: Plane, start_agent: S
     plane.want(run)
     start_agent()
     plane.wait(lambda: uses(plane, run) == ([0, 1], []), "what it begins with")
-    (open_folder / "slow").touch()
-    give(plane, run, 0)
-    plane.wait(lambda: uses(plane, run) == ([0, 1], [1]), "about to leave one")
+    is_asked_for_one(plane, run, open_folder)
     plane.wait_step(run.run_id, plane.told(run.run_id).step + 5)
     assert uses(plane, run) == ([0, 1], [1])
     (open_folder / "slow").unlink()
@@ -159,9 +158,7 @@ def test_who_is_to_begin_again_may_save_for_as_long_as_before(
     plane.want(run)
     start_agent()
     plane.wait(lambda: plane.committed(run.run_id), "a checkpoint")
-    (open_folder / "slow").touch()
-    give(plane, run, 0)
-    plane.wait(lambda: uses(plane, run) == ([0, 1], [1]), "about to leave one")
+    is_asked_for_one(plane, run, open_folder)
     plane.wait_step(run.run_id, plane.told(run.run_id).step + 50)
     (open_folder / "slow").unlink()
     plane.wait(lambda: has(plane, run, [0]), "one")
@@ -251,9 +248,7 @@ def test_who_is_to_leave_meanwhile_leaves(plane: Plane, start_agent: Start, open
     plane.want(run)
     start_agent()
     plane.wait(lambda: uses(plane, run) == ([0, 1], []), "what it begins with")
-    (open_folder / "slow").touch()
-    give(plane, run, 0)
-    plane.wait(lambda: uses(plane, run) == ([0, 1], [1]), "about to leave one")
+    is_asked_for_one(plane, run, open_folder)
     plane.ask(run.run_id, want)
     if want == "checkpoint":
         plane.wait(lambda: plane.told(run.run_id).phase == "stopping", "that it leaves")
@@ -270,9 +265,7 @@ def test_an_agent_that_dies_meanwhile_begins_nothing_again(plane: Plane, start_a
     plane.want(run)
     agent = start_agent(open_folder / "machine")
     plane.wait(lambda: plane.committed(run.run_id), "a checkpoint")
-    (open_folder / "slow").touch()
-    give(plane, run, 0)
-    plane.wait(lambda: uses(plane, run) == ([0, 1], [1]), "about to leave one")
+    is_asked_for_one(plane, run, open_folder)
     agent.kill()
     start_agent(open_folder / "machine")
     assert plane.wait_exit(run.run_id).signal == 9

@@ -21,6 +21,7 @@ from tests.workers.restarted import (
     give,
     gpus_told,
     has,
+    is_asked_for_one,
     uses,
 )
 from workers.agent.restarting import FAILED, REFUSED, SHORT, UNSAVED
@@ -175,9 +176,7 @@ def test_a_process_that_is_killed_meanwhile_goes_back(plane: Plane, start_agent:
     plane.want(run)
     start_agent()
     plane.wait(lambda: plane.committed(run.run_id), "a checkpoint")
-    (open_folder / "slow").touch()
-    give(plane, run, 0)
-    plane.wait(lambda: uses(plane, run) == ([0, 1], [1]), "about to leave one")
+    is_asked_for_one(plane, run, open_folder)
     os.kill(int((open_folder / "pid").read_text()), signal.SIGKILL)
     (open_folder / "slow").unlink()
     plane.wait(lambda: gpus_told(plane, run).kept == UNSAVED, "that it keeps them")
